@@ -33,14 +33,17 @@ bool log_enabled(enum log_level level);
  * write(2), so lines of several processes do not mix. */
 void log_event(enum log_level level, const char *event, const struct log_field *fields);
 
+#define LOG_END ((struct log_field){0})
+
 #define LOG_AT(level, event, ...)                                                                  \
     do {                                                                                           \
         if (log_enabled(level))                                                                    \
-            log_event(level, event, (const struct log_field[]){__VA_ARGS__ __VA_OPT__(, ){0}});    \
+            log_event(level, event, (const struct log_field[]){__VA_ARGS__});                      \
     } while (0)
-#define log_debug(event, ...) LOG_AT(LOG_LEVEL_DEBUG, event, __VA_ARGS__)
-#define log_info(event, ...)  LOG_AT(LOG_LEVEL_INFO, event, __VA_ARGS__)
-#define log_warn(event, ...)  LOG_AT(LOG_LEVEL_WARN, event, __VA_ARGS__)
-#define log_error(event, ...) LOG_AT(LOG_LEVEL_ERROR, event, __VA_ARGS__)
+/* Each takes the event's name, then any number of LOG_S / LOG_I fields. */
+#define log_debug(...) LOG_AT(LOG_LEVEL_DEBUG, __VA_ARGS__, LOG_END)
+#define log_info(...)  LOG_AT(LOG_LEVEL_INFO, __VA_ARGS__, LOG_END)
+#define log_warn(...)  LOG_AT(LOG_LEVEL_WARN, __VA_ARGS__, LOG_END)
+#define log_error(...) LOG_AT(LOG_LEVEL_ERROR, __VA_ARGS__, LOG_END)
 
 #endif
