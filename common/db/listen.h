@@ -1,0 +1,21 @@
+/*
+ * One LISTEN connection with its own watchdog. A notification is a hint: it may be lost, doubled or late, so whoever
+ * uses it also polls. The connection proves itself by a self-addressed notification at start, after each reconnect and every
+ * 10 s; one that does not come back within 5 s is replaced. After each (re)connect the callback is
+ * called once with payload NULL: whatever happened meanwhile was missed.
+ */
+#ifndef SHINE_DB_LISTEN_H
+#define SHINE_DB_LISTEN_H
+
+#include <uv.h>
+
+struct db_listener;
+
+/* `channel` is a plain identifier. `payload` is valid during the call. */
+typedef void (*db_notify_cb)(void *ctx, const char *payload);
+
+struct db_listener *db_listen(uv_loop_t *loop, const char *conninfo, const char *channel,
+                              db_notify_cb cb, void *ctx);
+void db_listener_close(struct db_listener *l);
+
+#endif
