@@ -1,0 +1,54 @@
+/*
+ * The JSON envelope: requests, answers and events as texts (docs/protocol.md, "Envelope"). Strict both ways: duplicate
+ * members, U+0000, lone surrogates, numbers that are not integers within ±(2^53-1) and trailing text are refused, so that whatever
+ * passes here can be stored and sent again unchanged. Nesting is limited to 32 levels.
+ */
+#ifndef SHINE_RPC_ENVELOPE_H
+#define SHINE_RPC_ENVELOPE_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "rpc/error.h"
+
+#define RPC_REQUEST_ID_MAX 128 /* bytes */
+#define RPC_OP_MAX         64
+
+/* A request taken apart. `root` owns everything; freed with rpc_request_free(). */
+struct rpc_request {
+    json_t *root;
+    char op[RPC_OP_MAX + 1];
+    char request_id[RPC_REQUEST_ID_MAX + 1]; /* "" if missing */
+    json_t *payload;                         /* object, borrowed from root; NULL on error */
+};
+
+/* Parse one request. On an error `op` and `request_id` are filled as far as they could be read, so that the answer can carry them;
+ * *message then says what is wrong in a sentence (static storage). Pure: may run on the thread pool. */
+enum rpc_error rpc_request_parse(const char *text, size_t len, struct rpc_request *req,
+                                 const char **message);
+void rpc_request_free(struct rpc_request *req);
+
+/* Texts to send, freed with free(). `payload` is borrowed; NULL means {}. *len gets the length. */
+char *rpc_answer_ok(const char *op, const char *request_id, const json_t *payload, size_t *len);
+char *rpc_answer_error(const char *op, const char *request_id, enum rpc_error e,
+                       const char *message, const json_t *payload, size_t *len);
+char *rpc_event(const char *op, const json_t *payload, size_t *len);
+char *rpc_request_text(const char *op, const char *request_id, const json_t *payload, size_t *len);
+
+/* An answer (or event) received by a client of the protocol. `root` owns everything. */
+struct rpc_answer {
+    json_t *root;
+    const char *op;         /* borrowed from root */
+    const char *request_id; /* "" for events */
+    int is_event;
+    int status;
+    const char *error;      /* "" if ok */
+    const char *message;
+    json_t *payload;        /* object, borrowed; never NULL */
+};
+/* false if the text is not an answer or event. */
+int rpc_answer_parse(const char *text, size_t len, struct rpc_answer *a);
+void rpc_answer_free(struct rpc_answer *a);
+
+#endif
