@@ -1,6 +1,6 @@
 /*
- * Names of messages and the rules that compare them: message keys, revisions, the pair check, who owns a
- * copy (docs/protocol.md).
+ * Names of messages and the rules that compare them: message keys, revisions, the pair check, who
+ * owns a copy (docs/protocol.md).
  */
 #ifndef SHINE_DM_KEY_H
 #define SHINE_DM_KEY_H
@@ -24,20 +24,23 @@ struct dm_key {
     uint32_t nonce;
     enum dm_type type;
 };
-/* Parse a message key in its canonical form (decimal digits without leading zeros, type 1..8). false if it is not one. */
+/* Parse a message key in its canonical form (decimal digits without leading zeros, type 1..8).
+ * false if it is not one. */
 bool dm_key_parse(const char *s, struct dm_key *k);
 /* The key under which the delivery row of `k` is kept: outgoing for 1–4, its own for tombstones. */
 void dm_delivery_key(const struct dm_key *k, char out[DM_MESSAGE_KEY_MAX]);
 
-/* <0, 0, >0 as the revision (revisionTimeMs, then reencryptedAtMs) of `a` is lower, equal, higher. */
+/* <0, 0, >0 as the revision (revisionTimeMs, then reencryptedAtMs) of `a` is lower, equal, higher.
+ */
 int dm_revision_cmp(const struct dm_container *a, const struct dm_container *b);
 
-/* True if `in` and `out` are the two copies of one message: odd type and that type + 1, equal from, to, timeMs,
- * nonce and revisionTimeMs, and for receipts equal bodies. */
+/* True if `in` and `out` are the two copies of one message: types 1 and 2, or 3 and 4; equal from,
+ * to, timeMs, nonce and revisionTimeMs; for receipts equal bodies. Two tombstones are never a pair.
+ */
 bool dm_is_pair(const struct dm_container *in, const struct dm_container *out);
 
-/* SHA-256 of a blob: stored beside it, and what decides between two texts of equal revision (the larger
- * one, compared as bytes, is kept). */
+/* SHA-256 of a blob (`n` may be 0): stored beside it, and what decides between two texts of equal
+ * revision (the larger one, compared as bytes, is kept). */
 void dm_sha256(const uint8_t *p, size_t n, uint8_t out[32]);
 
 #endif
