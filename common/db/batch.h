@@ -1,10 +1,12 @@
 /*
- * Group commit in the application. Items submitted while a round trip is under way wait, and go together in the next statement:
- * one statement, one transaction, one commit, and each item gets its own verdict.
+ * Group commit in the application. Items submitted while a round trip is under way wait, and go
+ * together in the next statement: one statement, one transaction, one commit, and each item gets
+ * its own verdict.
  *
- * An idle batcher sends at once, so a lone item never waits. If a batch fails as a whole (any SQL error: deadlock, serialisation,
- * a value we did not foresee), its items are sent again one by one, so that one bad item never fails its neighbours. If the
- * connection is lost, every item of the batch ends with DB_UNAVAILABLE.
+ * An idle batcher sends at once, so a lone item never waits. If a batch fails as a whole (any SQL
+ * error: deadlock, serialisation, a value we did not foresee), its items are sent again one by one,
+ * so that one bad item never fails its neighbours. If the connection is lost, every item of the
+ * batch ends with DB_UNAVAILABLE.
  */
 #ifndef SHINE_DB_BATCH_H
 #define SHINE_DB_BATCH_H
@@ -21,14 +23,16 @@ struct db_batch_item {
 
 struct db_batch_kind {
     const struct db_stmt *stmt;
-    /* Build the parameters for `n` items. The statement must return exactly one row per item, whose column
-     * `ord` (integer, from 1) names the item. */
+    /* Build the parameters for `n` items. The statement must return exactly one row per item, whose
+     * column `ord` (integer, from 1) names the item. */
     struct db_params *(*build)(void *ctx, struct db_batch_item *const *items, size_t n);
-    /* The verdict for one item: its row of the result; on DB_UNAVAILABLE or DB_ERROR `row` is -1. The item may be freed. */
+    /* The verdict for one item: its row of the result; on DB_UNAVAILABLE or DB_ERROR `row` is -1.
+     * The item may be freed. */
     void (*done)(void *ctx, struct db_batch_item *item, const struct db_result *res, int row);
 };
 
-/* `max_items` in one statement, at most `max_in_flight` statements under way; a second one is only begun when a full batch waits. */
+/* `max_items` in one statement, at most `max_in_flight` statements under way; a second one is only
+ * begun when a full batch waits. */
 struct db_batcher *db_batcher_new(struct db_pool *pool, const struct db_batch_kind *kind, void *ctx,
                                   size_t max_items, unsigned max_in_flight);
 /* Items still waiting or in flight are a bug: close the pool first. */

@@ -1,12 +1,14 @@
 /*
  * PostgreSQL on a libuv loop: a small pool of asynchronous libpq connections in pipeline mode.
  *
- * One call = one prepared statement = one implicit transaction, committed when its result arrives. Calls on one
- * connection do not wait for each other's round trips. No transaction is ever open while anything else is waited for.
+ * One call = one prepared statement = one implicit transaction, committed when its result arrives.
+ * Calls on one connection do not wait for each other's round trips. No transaction is ever open
+ * while anything else is waited for.
  *
- * A lost connection is a state: every call in flight ends with DB_UNAVAILABLE (its outcome is unknown; all our statements may be
- * repeated), new calls end with DB_UNAVAILABLE at once while there is no usable connection, and the pool reconnects with backoff,
- * looking names up again. Connections are opened with target_session_attrs=read-write, jit=off, and statement and
+ * A lost connection is a state: every call in flight ends with DB_UNAVAILABLE (its outcome is
+ * unknown; all our statements may be repeated), new calls end with DB_UNAVAILABLE at once while
+ * there is no usable connection, and the pool reconnects with backoff, looking names up again.
+ * Connections are opened with target_session_attrs=read-write, jit=off, and statement and
  * idle-in-transaction timeouts; SQLSTATE 25006, 57P01–57P03 and class 08 drop the connection.
  */
 #ifndef SHINE_DB_DB_H
@@ -27,7 +29,8 @@ enum db_status {
     DB_ERROR,       /* the statement failed; see db_sqlstate() */
 };
 
-/* A statement, prepared on first use on each connection and again after a reconnect. Static storage. */
+/* A statement, prepared on first use on each connection and again after a reconnect. Static
+ * storage. */
 struct db_stmt {
     const char *name; /* unique */
     const char *sql;  /* parameters $1… with their types cast in the text */
@@ -36,21 +39,23 @@ struct db_stmt {
 /* The result of one call; valid during the callback only. */
 typedef void (*db_cb)(void *ctx, const struct db_result *res);
 
-/* Connect `size` connections in the background. `conninfo` as libpq takes it (copied), `application_name`
- * shows in pg_stat_activity. Never NULL: an unusable conninfo is reported by db_pool_check_conninfo() beforehand. */
+/* Connect `size` connections in the background. `conninfo` as libpq takes it (copied),
+ * `application_name` shows in pg_stat_activity. Never NULL: an unusable conninfo is reported by
+ * db_pool_check_conninfo() beforehand. */
 struct db_pool *db_pool_new(uv_loop_t *loop, const char *conninfo, const char *application_name,
                             unsigned size);
 /* NULL, or a new string saying what is wrong with `conninfo` (freed with free()). */
 char *db_pool_check_conninfo(const char *conninfo);
-/* Close all connections; calls in flight end with DB_UNAVAILABLE; `on_closed` (may be NULL) follows when everything is freed. */
+/* Close all connections; calls in flight end with DB_UNAVAILABLE; `on_closed` (may be NULL) follows
+ * when everything is freed. */
 void db_pool_close(struct db_pool *pool, void (*on_closed)(void *ctx), void *ctx);
 /* True if at least one connection is usable now. */
 bool db_pool_ready(const struct db_pool *pool);
 /* Called whenever db_pool_ready() changes. */
 void db_pool_on_change(struct db_pool *pool, void (*cb)(void *ctx, bool ready), void *ctx);
 
-/* Send `stmt` with `params` (ownership passes; NULL = none) on the connection with the fewest calls in flight. The callback
- * comes exactly once, never from inside this function. */
+/* Send `stmt` with `params` (ownership passes; NULL = none) on the connection with the fewest calls
+ * in flight. The callback comes exactly once, never from inside this function. */
 void db_call(struct db_pool *pool, const struct db_stmt *stmt, struct db_params *params, db_cb cb,
              void *ctx);
 
@@ -64,7 +69,8 @@ void db_add_int4(struct db_params *p, int32_t v);
 void db_add_bool(struct db_params *p, bool v);
 void db_add_text(struct db_params *p, const char *s);
 void db_add_bytea(struct db_params *p, const void *data, size_t n);
-/* One-dimensional arrays: begin, then exactly `n` items, for bigint[], text[], bytea[], boolean[], integer[]. */
+/* One-dimensional arrays: begin, then exactly `n` items, for bigint[], text[], bytea[], boolean[],
+ * integer[]. */
 enum db_array_type { DB_INT8_ARRAY, DB_INT4_ARRAY, DB_BOOL_ARRAY, DB_TEXT_ARRAY, DB_BYTEA_ARRAY };
 void db_array_begin(struct db_params *p, enum db_array_type type, size_t n);
 void db_item_int8(struct db_params *p, int64_t v);

@@ -1,8 +1,9 @@
 /*
- * One LISTEN connection with its own watchdog. A notification is a hint: it may be lost, doubled or late, so whoever
- * uses it also polls. The connection proves itself by a self-addressed notification at start, after each reconnect and every
- * 10 s; one that does not come back within 5 s is replaced. After each (re)connect the callback is
- * called once with payload NULL: whatever happened meanwhile was missed.
+ * One LISTEN connection with its own watchdog. A notification is a hint: it may be lost, doubled or
+ * late, so whoever uses it also polls. The connection proves itself by a self-addressed
+ * notification at start, after each reconnect and every 10 s; one that does not come back within 5
+ * s is replaced. After each (re)connect the callback is called once with payload NULL: whatever
+ * happened meanwhile was missed.
  */
 #ifndef SHINE_DB_LISTEN_H
 #define SHINE_DB_LISTEN_H

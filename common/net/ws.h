@@ -1,19 +1,20 @@
 /*
- * WebSocket endpoints over TLS or plain TCP on a libuv loop, server and client side (RFC 6455; framing by
- * wslay, TLS by OpenSSL memory BIOs, HTTP request heads by http_parser).
+ * WebSocket endpoints over TLS or plain TCP on a libuv loop, server and client side (RFC 6455;
+ * framing by wslay, TLS by OpenSSL memory BIOs, HTTP request heads by http_parser).
  *
  * Life of a connection, both sides:
  *
  *   connecting/accepted -> TLS handshake -> HTTP upgrade -> OPEN -> closing -> closed (freed)
  *        \_____________________\_________________\___________________^
  *
- * on_open is called once at OPEN; on_close exactly once, at the end, for every connection whose callbacks were ever
- * installed, whether or not it got as far as OPEN. After on_close has returned the connection is gone. No callback is made
- * from within a function that the owner calls (never synchronously), except as said below.
+ * on_open is called once at OPEN; on_close exactly once, at the end, for every connection whose
+ * callbacks were ever installed, whether or not it got as far as OPEN. After on_close has returned
+ * the connection is gone. No callback is made from within a function that the owner calls (never
+ * synchronously), except as said below.
  *
- * Everything is bounded: the handshake by a deadline, a message by size, fragments and time, the outgoing bytes by
- * `max_send_buffer`. permessage-deflate is never negotiated. Only text messages are accepted (1003 otherwise) and they are valid
- * UTF-8 (1007).
+ * Everything is bounded: the handshake by a deadline, a message by size, fragments and time, the
+ * outgoing bytes by `max_send_buffer`. permessage-deflate is never negotiated. Only text messages
+ * are accepted (1003 otherwise) and they are valid UTF-8 (1007).
  */
 #ifndef SHINE_NET_WS_H
 #define SHINE_NET_WS_H
@@ -29,26 +30,26 @@ struct ws_conn;
 struct ws_listener;
 
 struct ws_limits {
-    size_t max_message;        /* bytes of one message, all fragments; beyond: close 1009 */
-    uint32_t max_fragments;    /* frames of one message, empty ones included; beyond: close 1009 */
-    size_t max_send_buffer;    /* bytes waiting to be sent; beyond: ws_send_text() refuses */
-    uint32_t handshake_ms;     /* TCP connect (client) + TLS + HTTP upgrade */
-    uint32_t idle_ms;          /* no byte received for so long: a ping is sent; 0 = never */
-    uint32_t pong_ms;          /* no byte received for so long after the ping: connection lost */
-    uint32_t close_ms;         /* our close frame sent, nothing comes back: cut */
+    size_t max_message;     /* bytes of one message, all fragments; beyond: close 1009 */
+    uint32_t max_fragments; /* frames of one message, empty ones included; beyond: close 1009 */
+    size_t max_send_buffer; /* bytes waiting to be sent; beyond: ws_send_text() refuses */
+    uint32_t handshake_ms;  /* TCP connect (client) + TLS + HTTP upgrade */
+    uint32_t idle_ms;       /* no byte received for so long: a ping is sent; 0 = never */
+    uint32_t pong_ms;       /* no byte received for so long after the ping: connection lost */
+    uint32_t close_ms;      /* our close frame sent, nothing comes back: cut */
 };
 /* The defaults of docs/operations.md: 4 MiB, 4,096 fragments, 1 MiB, 10 s, 10 min, 15 s, 5 s. */
 extern const struct ws_limits ws_limits_default;
 
 /* Why a connection ended, beside the close code. */
 enum ws_end {
-    WS_END_CLOSED,        /* close handshake, whoever began */
-    WS_END_LOST,          /* reset or end of stream without a close frame */
-    WS_END_UNREACHABLE,   /* client: name lookup or TCP connect failed */
-    WS_END_TLS,           /* TLS handshake or certificate refused */
-    WS_END_UPGRADE,       /* the HTTP exchange was not a WebSocket upgrade */
-    WS_END_TIMEOUT,       /* handshake deadline, missing pong, unfinished close */
-    WS_END_PROTOCOL,      /* the peer broke RFC 6455 or a limit */
+    WS_END_CLOSED,      /* close handshake, whoever began */
+    WS_END_LOST,        /* reset or end of stream without a close frame */
+    WS_END_UNREACHABLE, /* client: name lookup or TCP connect failed */
+    WS_END_TLS,         /* TLS handshake or certificate refused */
+    WS_END_UPGRADE,     /* the HTTP exchange was not a WebSocket upgrade */
+    WS_END_TIMEOUT,     /* handshake deadline, missing pong, unfinished close */
+    WS_END_PROTOCOL,    /* the peer broke RFC 6455 or a limit */
 };
 /* A short snake_case name for logs and views. */
 const char *ws_end_name(enum ws_end end);
@@ -56,24 +57,29 @@ const char *ws_end_name(enum ws_end end);
 struct ws_callbacks {
     /* Ready for messages. */
     void (*on_open)(struct ws_conn *conn, void *ctx);
-    /* One complete text message; `text` (NUL-terminated for convenience, `len` counts) is valid during the call only. */
+    /* One complete text message; `text` (NUL-terminated for convenience, `len` counts) is valid
+     * during the call only. */
     void (*on_message)(struct ws_conn *conn, void *ctx, const char *text, size_t len);
-    /* The send buffer has fallen below half of its bound after a refusal, or below a quarter. May be NULL. */
+    /* The send buffer has fallen below half of its bound after a refusal, or below a quarter. May
+     * be NULL. */
     void (*on_drain)(struct ws_conn *conn, void *ctx);
-    /* The end. `code`: the close code received or sent (1006 if none), `reason`: UTF-8, for people. */
-    void (*on_close)(struct ws_conn *conn, void *ctx, enum ws_end end, int code, const char *reason);
+    /* The end. `code`: the close code received or sent (1006 if none), `reason`: UTF-8, for people.
+     */
+    void (*on_close)(struct ws_conn *conn, void *ctx, enum ws_end end, int code,
+                     const char *reason);
 };
 
 /* --- server side --- */
 
-/* Called for each accepted connection, before the handshake; gives its callbacks and context. Return false to refuse
- * (the socket is closed at once). `remote` is the numeric address without port. This one is
- * called from the accept callback; ws_close() may not be called inside. */
-typedef bool (*ws_accept_cb)(struct ws_listener *l, void *ctx, struct ws_conn *conn, const char *remote,
-                             const struct ws_callbacks **callbacks, void **conn_ctx);
+/* Called for each accepted connection, before the handshake; gives its callbacks and context.
+ * Return false to refuse (the socket is closed at once). `remote` is the numeric address without
+ * port. This one is called from the accept callback; ws_close() may not be called inside. */
+typedef bool (*ws_accept_cb)(struct ws_listener *l, void *ctx, struct ws_conn *conn,
+                             const char *remote, const struct ws_callbacks **callbacks,
+                             void **conn_ctx);
 
-/* Accept on an already listening socket `fd` (ownership passes). `tls` NULL = plain. `path`: the only HTTP path
- * that is upgraded ("/ws"), others get 404. NULL with *error set on failure. */
+/* Accept on an already listening socket `fd` (ownership passes). `tls` NULL = plain. `path`: the
+ * only HTTP path that is upgraded ("/ws"), others get 404. NULL with *error set on failure. */
 struct ws_listener *ws_listen(uv_loop_t *loop, int fd, struct tls_ctx *tls, const char *path,
                               const struct ws_limits *limits, ws_accept_cb on_accept, void *ctx,
                               char **error);
@@ -92,24 +98,27 @@ struct ws_url {
 /* false if `url` is not of that form, or longer than 255 characters. */
 bool ws_url_parse(const char *url, struct ws_url *out);
 
-/* Open a connection; the result comes by on_open or on_close. All addresses of both families are tried within the
- * handshake deadline. `tls` may be NULL only for ws:// URLs. Never NULL. */
+/* Open a connection; the result comes by on_open or on_close. All addresses of both families are
+ * tried within the handshake deadline. `tls` may be NULL only for ws:// URLs. Never NULL. */
 struct ws_conn *ws_dial(uv_loop_t *loop, const struct ws_url *url, struct tls_ctx *tls,
                         const struct ws_limits *limits, const struct ws_callbacks *callbacks,
                         void *ctx);
 
 /* --- both --- */
 
-/* Queue one text message (copied). false, and nothing queued, if the bound would be exceeded or the connection is
- * not OPEN. Messages leave in order; those queued in one loop turn share TLS records where possible. */
+/* Queue one text message (copied). false, and nothing queued, if the bound would be exceeded or the
+ * connection is not OPEN. Messages leave in order; those queued in one loop turn share TLS records
+ * where possible. */
 bool ws_send_text(struct ws_conn *conn, const char *text, size_t len);
 /* Bytes queued and not yet handed to the kernel. */
 size_t ws_send_queued(const struct ws_conn *conn);
-/* Stop and resume reading from the socket (nested calls do not count). While paused nothing is received, not even a close. */
+/* Stop and resume reading from the socket (nested calls do not count). While paused nothing is
+ * received, not even a close. */
 void ws_pause(struct ws_conn *conn);
 void ws_resume(struct ws_conn *conn);
-/* The one way to end a connection: send what is queued, a close frame with `code`, wait for the peer's at most
- * `close_ms`. Before OPEN it just cuts. Repeating it changes nothing. on_close follows later. */
+/* The one way to end a connection: send what is queued, a close frame with `code`, wait for the
+ * peer's at most `close_ms`. Before OPEN it just cuts. Repeating it changes nothing. on_close
+ * follows later. */
 void ws_close(struct ws_conn *conn, int code, const char *reason);
 /* Numeric remote address. Valid while the connection lives. */
 const char *ws_remote(const struct ws_conn *conn);

@@ -1,8 +1,9 @@
 /*
  * From a parsed request to the function that serves it, and from there to exactly one answer.
  *
- * A call lives from rpc_dispatch() to its one rpc_reply()/rpc_fail(); the handler may answer at once or later. The connection
- * may be gone by then: the answer is dropped. Handlers keep the call, never the connection.
+ * A call lives from rpc_dispatch() to its one rpc_reply()/rpc_fail(); the handler may answer at
+ * once or later. The connection may be gone by then: the answer is dropped. Handlers keep the call,
+ * never the connection.
  */
 #ifndef SHINE_RPC_DISPATCH_H
 #define SHINE_RPC_DISPATCH_H
@@ -22,12 +23,13 @@ struct rpc_op {
     rpc_handler handler;
 };
 
-/* The embedder's connection, seen from here. Reference-counted by its calls: `unref` when the call has ended. */
+/* The embedder's connection, seen from here. Reference-counted by its calls: `unref` when the call
+ * has ended. */
 struct rpc_conn {
     void (*send)(struct rpc_conn *c, const char *text, size_t len); /* drops when closed */
-    void (*ended)(struct rpc_conn *c);                             /* one call less in flight */
-    const char *session_login; /* NULL while not logged in */
-    void *server;              /* what handlers work on; see rpc_server() */
+    void (*ended)(struct rpc_conn *c);                              /* one call less in flight */
+    const char *session_login;                                      /* NULL while not logged in */
+    void *server; /* what handlers work on; see rpc_server() */
 };
 
 /* A dispatch table indexed by name; `ops` must outlive it. */
@@ -35,8 +37,8 @@ struct rpc_table;
 struct rpc_table *rpc_table_new(const struct rpc_op *ops);
 void rpc_table_free(struct rpc_table *t);
 
-/* Run one request (consumed) of `conn`: find its operation, check the flags, call the handler. Errors are answered here. `e` and
- * `message` are what rpc_request_parse() returned for it. */
+/* Run one request (consumed) of `conn`: find its operation, check the flags, call the handler.
+ * Errors are answered here. `e` and `message` are what rpc_request_parse() returned for it. */
 void rpc_dispatch(struct rpc_table *t, struct rpc_conn *conn, struct rpc_request *req,
                   enum rpc_error e, const char *message);
 

@@ -1,7 +1,8 @@
 /*
- * The JSON envelope: requests, answers and events as texts (docs/protocol.md, "Envelope"). Strict both ways: duplicate
- * members, U+0000, lone surrogates, numbers that are not integers within ±(2^53-1) and trailing text are refused, so that whatever
- * passes here can be stored and sent again unchanged. Nesting is limited to 32 levels.
+ * The JSON envelope: requests, answers and events as texts (docs/protocol.md, "Envelope"). Strict
+ * both ways: duplicate members, U+0000, lone surrogates, numbers that are not integers within
+ * ±(2^53-1) and trailing text are refused, so that whatever passes here can be stored and sent
+ * again unchanged. Nesting is limited to 32 levels.
  */
 #ifndef SHINE_RPC_ENVELOPE_H
 #define SHINE_RPC_ENVELOPE_H
@@ -23,8 +24,9 @@ struct rpc_request {
     json_t *payload;                         /* object, borrowed from root; NULL on error */
 };
 
-/* Parse one request. On an error `op` and `request_id` are filled as far as they could be read, so that the answer can carry them;
- * *message then says what is wrong in a sentence (static storage). Pure: may run on the thread pool. */
+/* Parse one request. On an error `op` and `request_id` are filled as far as they could be read, so
+ * that the answer can carry them; *message then says what is wrong in a sentence (static storage).
+ * Pure: may run on the thread pool. */
 enum rpc_error rpc_request_parse(const char *text, size_t len, struct rpc_request *req,
                                  const char **message);
 void rpc_request_free(struct rpc_request *req);
@@ -43,9 +45,9 @@ struct rpc_answer {
     const char *request_id; /* "" for events */
     int is_event;
     int status;
-    const char *error;      /* "" if ok */
+    const char *error; /* "" if ok */
     const char *message;
-    json_t *payload;        /* object, borrowed; never NULL */
+    json_t *payload; /* object, borrowed; never NULL */
 };
 /* false if the text is not an answer or event. */
 int rpc_answer_parse(const char *text, size_t len, struct rpc_answer *a);

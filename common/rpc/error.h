@@ -1,6 +1,6 @@
 /*
- * The error codes of the protocol and the status each is sent with. One table, so that a code never travels with two
- * statuses. docs/protocol.md lists when each is sent.
+ * The error codes of the protocol and the status each is sent with. One table, so that a code never
+ * travels with two statuses. docs/protocol.md lists when each is sent.
  */
 #ifndef SHINE_RPC_ERROR_H
 #define SHINE_RPC_ERROR_H

@@ -1,7 +1,8 @@
 /*
- * Strict reading of payload fields. Unknown fields are ignored (old and new sides mix); a field that is there must have the right
- * type. Each reader returns false on a missing (when required) or wrong field and leaves in `f->problem` the sentence that the
- * BAD_FIELDS answer carries; after the first problem all further readers return false, so a handler may check once.
+ * Strict reading of payload fields. Unknown fields are ignored (old and new sides mix); a field
+ * that is there must have the right type. Each reader returns false on a missing (when required) or
+ * wrong field and leaves in `f->problem` the sentence that the BAD_FIELDS answer carries; after the
+ * first problem all further readers return false, so a handler may check once.
  */
 #ifndef SHINE_RPC_FIELDS_H
 #define SHINE_RPC_FIELDS_H

@@ -1,11 +1,14 @@
 /*
- * The store: one C function per SQL function, typed rows in, typed rows out. With common/db the only place that names SQL.
+ * The store: one C function per SQL function, typed rows in, typed rows out. With common/db the
+ * only place that names SQL.
  *
- * Two calling styles. Hot paths are grouped (db/batch.h): the caller embeds the request struct in its own, fills it, submits it,
- * and gets `done` with the results in the same struct; everything it points to must stay valid until then. The others take a
- * callback that gets a row struct valid during the call only. No callback is ever made synchronously.
+ * Two calling styles. Hot paths are grouped (db/batch.h): the caller embeds the request struct in
+ * its own, fills it, submits it, and gets `done` with the results in the same struct; everything it
+ * points to must stay valid until then. The others take a callback that gets a row struct valid
+ * during the call only. No callback is ever made synchronously.
  *
- * Every callback gets an enum db_status first: DB_UNAVAILABLE is 503 for the client, DB_ERROR was logged here and is 500.
+ * Every callback gets an enum db_status first: DB_UNAVAILABLE is 503 for the client, DB_ERROR was
+ * logged here and is 500.
  */
 #ifndef SHINE_STORE_STORE_H
 #define SHINE_STORE_STORE_H

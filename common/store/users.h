@@ -1,5 +1,6 @@
 /*
- * Users, their keys and access servers, and the servers we know (tables users, user_keys, user_access_servers_current, sync_servers).
+ * Users, their keys and access servers, and the servers we know (tables users, user_keys,
+ * user_access_servers_current, sync_servers).
  */
 #ifndef SHINE_STORE_USERS_H
 #define SHINE_STORE_USERS_H
@@ -21,11 +22,13 @@ typedef void (*store_user_cb)(void *ctx, enum db_status st, const struct store_u
 void store_get_user(struct store *s, const char *login, store_user_cb cb, void *ctx);
 
 enum store_add { STORE_ADDED, STORE_SAME, STORE_OTHER_KEY };
-/* Add a local user. STORE_SAME: exists with this key, nothing changed; STORE_OTHER_KEY: exists with another, nothing changed. */
+/* Add a local user. STORE_SAME: exists with this key, nothing changed; STORE_OTHER_KEY: exists with
+ * another, nothing changed. */
 typedef void (*store_add_cb)(void *ctx, enum db_status st, enum store_add verdict);
 void store_add_user(struct store *s, const struct store_user *user, store_add_cb cb, void *ctx);
 
-/* Replace a user's access servers (1..2) and rewrite the route hints of waiting rows. *found* false if there is no such user. */
+/* Replace a user's access servers (1..2) and rewrite the route hints of waiting rows. *found* false
+ * if there is no such user. */
 typedef void (*store_found_cb)(void *ctx, enum db_status st, bool found);
 void store_set_servers(struct store *s, const char *login, const struct store_route *servers,
                        unsigned n, store_found_cb cb, void *ctx);

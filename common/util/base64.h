@@ -1,7 +1,7 @@
 /*
- * Standard Base64 with padding (RFC 4648, section 4), accepted with or without it. Strict: other characters,
- * line breaks, misplaced padding and non-zero trailing bits are refused, so one value has one text.
- * Fast, not constant-time: secrets go through libsodium instead.
+ * Standard Base64 with padding (RFC 4648, section 4), accepted with or without it. Strict: other
+ * characters, line breaks, misplaced padding and non-zero trailing bits are refused, so one value
+ * has one text. Fast, not constant-time: secrets go through libsodium instead.
  */
 #ifndef SHINE_UTIL_BASE64_H
 #define SHINE_UTIL_BASE64_H

@@ -1,7 +1,7 @@
 /*
  * Logging: one line per event on stderr, logfmt or JSON. An event is a short snake_case name plus
- * fields. Never pass blobs, keys, signatures, passwords or message text: a log line is read by people who
- * may not see them.
+ * fields. Never pass blobs, keys, signatures, passwords or message text: a log line is read by
+ * people who may not see them.
  *
  *   log_info("peer_connected", LOG_S("peer", login), LOG_I("ms", elapsed));
  */

@@ -1,0 +1,48 @@
+/*
+ * One attempt to deliver: the recipient's current routes called in parallel, the first success
+ * wins, the result is recorded with revision and row version. Used by frontd for the first attempt
+ * and by deliveryd for the others.
+ */
+#ifndef SHINE_DELIVERY_DELIVERY_H
+#define SHINE_DELIVERY_DELIVERY_H
+
+#include "peer/peer.h"
+#include "store/delivery.h"
+
+struct delivery;
+
+struct delivery_config {
+    const char *server_login; /* sent as sourceServerLogin; copied */
+    uint32_t max_in_flight;   /* attempts of this process; beyond it a row is handed over at once */
+};
+
+struct delivery *delivery_new(uv_loop_t *loop, struct store *store, struct peer_pool *peers,
+                              const struct delivery_config *cfg);
+/* Attempts still under way go on until their peers' calls end; `on_idle` follows when none is left.
+ */
+void delivery_drain(struct delivery *d, void (*on_idle)(void *ctx), void *ctx);
+void delivery_free(struct delivery *d);
+
+/* What an attempt needs; everything is copied. */
+struct delivery_task {
+    const char *from_login, *outgoing_key;
+    int64_t revision_time_ms, reencrypted_at_ms, row_version;
+    const uint8_t *blob; /* the incoming copy */
+    size_t blob_len;
+    unsigned n_routes; /* 0 = a failed attempt: recorded as such */
+    struct store_route routes[2];
+    uint32_t deadline_ms; /* of the whole attempt, ending before the lease does */
+};
+
+struct delivery_report {
+    enum dm_state state; /* as recorded; ACCEPTED if the recording itself failed */
+    bool recorded;
+    struct store_told from; /* the sender's state event, for the pump */
+};
+/* Called exactly once, when the result is recorded (or could not be), never synchronously. A second
+ * route that is still being called then goes on to its end unobserved. */
+typedef void (*delivery_cb)(void *ctx, const struct delivery_report *r);
+
+void delivery_attempt(struct delivery *d, const struct delivery_task *t, delivery_cb cb, void *ctx);
+
+#endif

@@ -1,0 +1,46 @@
+/*
+ * Who a login is: client key and access servers, from this server's own table, through a small
+ * cache.
+ *
+ * Keys do not change in protocol version 1, so a cached key may be used; access servers do change,
+ * so decisions that depend on them (served here? routes?) are made by the store inside its
+ * transactions, never from this cache. Look-ups of one login are joined. A missing user is
+ * remembered for a short while only.
+ */
+#ifndef SHINE_DIRECTORY_DIRECTORY_H
+#define SHINE_DIRECTORY_DIRECTORY_H
+
+#include <uv.h>
+
+#include "store/users.h"
+
+struct directory;
+
+/* What the cache keeps of a user. */
+struct directory_user {
+    char login[DM_LOGIN_MAX + 1];
+    uint8_t client_key[DM_KEY_BYTES];
+};
+
+enum directory_result {
+    DIRECTORY_FOUND,
+    DIRECTORY_NO_USER,
+    DIRECTORY_UNAVAILABLE /* nobody could be asked: try again */
+};
+
+/* `ttl_ms` for users found, `missing_ttl_ms` for those not found; at most `max_entries` are kept.
+ */
+struct directory *directory_new(uv_loop_t *loop, struct store *store, int64_t ttl_ms,
+                                int64_t missing_ttl_ms, size_t max_entries);
+void directory_free(struct directory *d);
+
+/* The cached user, or NULL if it must be fetched. Valid until control returns to the loop. */
+const struct directory_user *directory_peek(struct directory *d, const char *login);
+/* Look up, joined with others for the same login. `user` is NULL unless DIRECTORY_FOUND. Never
+ * synchronous. */
+typedef void (*directory_cb)(void *ctx, enum directory_result r, const struct directory_user *user);
+void directory_fetch(struct directory *d, const char *login, directory_cb cb, void *ctx);
+/* Forget one login (it was added or changed here). */
+void directory_forget(struct directory *d, const char *login);
+
+#endif
