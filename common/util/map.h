@@ -1,6 +1,6 @@
 /*
  * Hash map from NUL-terminated strings to pointers. Keys come from the network, so the hash is
- * keyed with a random secret per process (SipHash by libsodium): chosen keys cannot make it slow.
+ * keyed with a random secret per map (SipHash by libsodium): chosen keys cannot make it slow.
  */
 #ifndef SHINE_UTIL_MAP_H
 #define SHINE_UTIL_MAP_H
