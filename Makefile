@@ -28,7 +28,7 @@ LDFLAGS  := -pie $(LDOPT)
 LDLIBS   := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lwslay -lhttp_parser -lm -lpthread
 
 LIB_SRC   := $(wildcard common/*/*.c)
-LIB_OBJ   := $(LIB_SRC:%.c=$(OUT)/obj/%.o) $(OUT)/obj/sql/embedded.o
+LIB_OBJ   := $(LIB_SRC:%.c=$(OUT)/obj/%.o) $(if $(wildcard sql/embed.py),$(OUT)/obj/sql/embedded.o)
 PROGRAMS  := $(foreach d,frontd deliveryd syncd,$(if $(wildcard $(d)/main.c),$(d))) $(if $(wildcard deploy/ctl/main.c),shinectl)
 DIR_shinectl := deploy/ctl
 UNIT_SRC  := $(wildcard tests/unit/test_*.c)
