@@ -1,6 +1,6 @@
 /*
- * Names of messages and the rules that compare them: message keys, revisions, the pair check, who
- * owns a copy (docs/protocol.md).
+ * Names of messages and the rules that compare them: message keys, revisions, the pair check
+ * (docs/protocol.md).
  */
 #ifndef SHINE_DM_KEY_H
 #define SHINE_DM_KEY_H
