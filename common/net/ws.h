@@ -67,6 +67,11 @@ struct ws_callbacks {
      */
     void (*on_close)(struct ws_conn *conn, void *ctx, enum ws_end end, int code,
                      const char *reason);
+    /* Client side, may be NULL (all are tried): asked for each address that the name resolved to,
+     * just before it is connected to; false leaves it out. Here and not before the look-up, because
+     * a name may resolve differently the next time. No function of `conn` may be called inside. If
+     * none is left: WS_END_UNREACHABLE, reason "address_refused". */
+    bool (*address_ok)(void *ctx, const struct sockaddr *addr);
 };
 
 /* --- server side --- */
