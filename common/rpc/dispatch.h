@@ -23,8 +23,9 @@ struct rpc_op {
     rpc_handler handler;
 };
 
-/* The embedder's connection, seen from here. Reference-counted by its calls: `unref` when the call
- * has ended. */
+/* The embedder's connection, seen from here. The embedder counts a call before rpc_dispatch(), and
+ * every rpc_dispatch() leads to exactly one `ended`, the last use of the connection by that call:
+ * the connection must live until then. */
 struct rpc_conn {
     void (*send)(struct rpc_conn *c, const char *text, size_t len); /* drops when closed */
     void (*ended)(struct rpc_conn *c);                              /* one call less in flight */
@@ -32,7 +33,7 @@ struct rpc_conn {
     void *server; /* what handlers work on; see rpc_server() */
 };
 
-/* A dispatch table indexed by name; `ops` must outlive it. */
+/* A dispatch table indexed by name. `ops` is copied, its names must outlive the table. */
 struct rpc_table;
 struct rpc_table *rpc_table_new(const struct rpc_op *ops);
 void rpc_table_free(struct rpc_table *t);
@@ -51,7 +52,8 @@ void *rpc_server(const struct rpc_call *call);
 /* clock_mono_us() when the request was dispatched. */
 int64_t rpc_started_us(const struct rpc_call *call);
 
-/* The one answer; each ends the call. `payload` is consumed (NULL = {}). `message` NULL = none. */
+/* The one answer; each ends the call. `payload` (an object) is consumed (NULL = {}). `message`
+ * NULL = none. Every answer is logged: at debug level, INTERNAL_ERROR as a warning. */
 void rpc_reply(struct rpc_call *call, json_t *payload);
 void rpc_fail(struct rpc_call *call, enum rpc_error e, const char *message);
 /* 429 and 503 with `retryAfterMs` in the payload. */

@@ -2,7 +2,9 @@
  * The JSON envelope: requests, answers and events as texts (docs/protocol.md, "Envelope"). Strict
  * both ways: duplicate members, U+0000, lone surrogates, numbers that are not integers within
  * ±(2^53-1) and trailing text are refused, so that whatever passes here can be stored and sent
- * again unchanged. Nesting is limited to 32 levels.
+ * again unchanged. "-0" is refused with them: it would come back as 0. Nesting is limited to 32
+ * levels and a text to 16,384 values (a page of 500 items needs about 4,000): 4 MiB of "[[],[],"
+ * would otherwise become 200 MiB of tree.
  */
 #ifndef SHINE_RPC_ENVELOPE_H
 #define SHINE_RPC_ENVELOPE_H
@@ -14,19 +16,23 @@
 #include "rpc/error.h"
 
 #define RPC_REQUEST_ID_MAX 128 /* bytes */
-#define RPC_OP_MAX         64
+#define RPC_OP_MAX         128 /* bytes */
+#define RPC_NESTING_MAX    32
+#define RPC_VALUES_MAX     16384
 
 /* A request taken apart. `root` owns everything; freed with rpc_request_free(). */
 struct rpc_request {
     json_t *root;
-    char op[RPC_OP_MAX + 1];
+    char op[RPC_OP_MAX + 1];                 /* "" if missing, or too long to be one of ours */
     char request_id[RPC_REQUEST_ID_MAX + 1]; /* "" if missing */
     json_t *payload;                         /* object, borrowed from root; NULL on error */
 };
 
 /* Parse one request. On an error `op` and `request_id` are filled as far as they could be read, so
  * that the answer can carry them; *message then says what is wrong in a sentence (static storage).
- * Pure: may run on the thread pool. */
+ * The first error in this order is returned: EMPTY_JSON, BAD_JSON, NO_OP, (UNKNOWN_OP, found by
+ * rpc_dispatch()), NO_PAYLOAD (missing or null), BAD_PAYLOAD, BAD_FIELDS (requestId). `*req` may be
+ * freed in every case. Pure: may run on the thread pool. */
 enum rpc_error rpc_request_parse(const char *text, size_t len, struct rpc_request *req,
                                  const char **message);
 void rpc_request_free(struct rpc_request *req);
