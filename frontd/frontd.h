@@ -1,0 +1,55 @@
+/*
+ * One frontd worker: what its modules share. Made by worker.c, reached by handlers through
+ * frontd_of(), never global.
+ */
+#ifndef SHINE_FRONTD_FRONTD_H
+#define SHINE_FRONTD_FRONTD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/daemon.h"
+#include "delivery/delivery.h"
+#include "directory/directory.h"
+#include "peer/peer.h"
+#include "rpc/dispatch.h"
+
+struct pump;
+struct listeners;
+
+struct frontd {
+    struct daemon *daemon;
+    uv_loop_t *loop;             /* daemon->loop */
+    const struct config *config; /* daemon->config */
+    struct store *store;         /* daemon->store */
+    struct directory *directory;
+    struct peer_pool *peers;
+    struct delivery *delivery;
+    struct pump *pump;
+    struct rpc_table *ops;
+    struct listeners *listeners;
+
+    /* Settings read on hot paths, taken from `config` once. */
+    const char *server_login; /* "" = not configured: operations answer frontd_configured() */
+    int64_t max_future_ms;    /* dm.maxFutureMs */
+    size_t client_body_bytes; /* limits.clientBodyBytes */
+    size_t max_answer_bytes;  /* limits.maxAnswerBytes */
+    uint32_t first_reply_budget_ms;
+};
+
+/* The worker that serves a call. */
+static inline struct frontd *frontd_of(const struct rpc_call *call)
+{
+    return (struct frontd *)rpc_server(call);
+}
+
+/* True if this server has a login; otherwise the call was answered with LOCAL_SERVER_NOT_CONFIGURED
+ * and is over. For operations that depend on who this server is. */
+bool frontd_configured(struct rpc_call *call);
+/* End `call` for a status that is not DB_OK: 503 DB_UNAVAILABLE or 500 INTERNAL_ERROR. */
+void frontd_fail_db(struct rpc_call *call, enum db_status st);
+/* 503 DIRECTORY_UNAVAILABLE with a moment to wait. */
+void frontd_fail_directory(struct rpc_call *call);
+
+#endif
