@@ -3,7 +3,13 @@
  * introduced by ServerHello.
  *
  *   IDLE -> CONNECTING -> HELLO -> READY
- *     ^________|____________|________|      (lost: BACKOFF if calls wait, else IDLE)
+ *            |    ^         |       |
+ *            v    |         v       v
+ *            +--> +-- BACKOFF <-----+     and from BACKOFF or READY back to IDLE when no call waits
+ *
+ * A failed dial (look-up, TCP, TLS, upgrade, hello) ends every call that waits for it, and calls
+ * that come before the next one is due end at once: their try was that dial. When a working
+ * connection is lost, what was written ends and what was not goes on waiting for the next one.
  *
  * A call is matched to its answer by request id. The transport never repeats a call: it ends once,
  * with an answer or with an error, within `callerTimeout`. With a peer that lacks the `pipelining`
@@ -29,8 +35,10 @@ struct peer_config {
         caller_timeout_ms;
     uint32_t max_queue_per_peer;
     uint32_t max_in_flight_per_peer; /* where both sides list `pipelining` */
-    bool allow_private_addresses;    /* otherwise loopback, private and link-local addresses are
-                                        refused */
+    bool allow_private_addresses;    /* otherwise ws:// URLs, and addresses that are not public
+                                        (net/address.h), are refused */
+    uint32_t max_peers;              /* the least recently used one without calls makes room for a
+                                        new one; 0 = 1,000 */
 };
 
 enum peer_result {
@@ -64,6 +72,10 @@ void peer_pool_close(struct peer_pool *p, void (*on_closed)(void *ctx), void *ct
  * means callerTimeout. */
 void peer_call(struct peer_pool *p, const char *login, const char *url, enum peer_lane lane,
                const char *op, json_t *payload, uint32_t timeout_ms, peer_cb cb, void *ctx);
+
+/* What this side can do, as a new array: for our own ServerHello and for the answer to another's.
+ */
+json_t *peer_capabilities(void);
 
 /* Log one line per peer: state, url, queue, counters, last error (SIGUSR1 and every minute by its
  * owner). */
