@@ -5,6 +5,18 @@
 
 VARIANT ?= gcc
 BUILD   := build
+JOBS    := $(shell nproc)
+
+# The packages come first, while this file is read: pkg-config below must already find them.
+# Nothing is installed for `make clean`, `make help` and dry runs. SKIP_PACKAGES=1: see the script.
+ifneq ($(filter-out clean help,$(or $(MAKECMDGOALS),all)),)
+ifeq ($(SKIP_PACKAGES)$(findstring n,$(firstword -$(MAKEFLAGS))),)
+packages := $(shell deploy/install-packages.sh >&2)
+ifneq ($(.SHELLSTATUS),0)
+$(error the packages of deploy/packages.txt are not all there)
+endif
+endif
+endif
 PKGS    := libuv openssl libpq libsodium jansson
 WARN    := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
            -Wpointer-arith -Wcast-qual -Wwrite-strings -Wformat=2 -Wundef -Werror
@@ -37,7 +49,11 @@ HELP_SRC  := $(wildcard tests/unit/support_*.c)
 BENCH_BIN := $(patsubst tests/bench/%.c,$(OUT)/bench/%,$(wildcard tests/bench/bench_*.c))
 SQL_FILES := $(sort $(wildcard sql/migrations/*.sql sql/functions/*.sql sql/views/*.sql))
 
-.PHONY: all unit bench-bin clean help lint check demo bench fuzz deps
+C_FILES   := $(shell find common frontd deliveryd syncd deploy tests -name '*.c' 2>/dev/null | sort)
+FUZZ_BIN  := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_SECONDS ?= 30
+
+.PHONY: all unit bench-bin clean help lint tidy check demo bench fuzz fuzz-bin
 all: $(PROGRAMS:%=$(OUT)/bin/%)   ## build the programs (build/bin)
 unit: $(UNIT_BIN)
 bench-bin: $(BENCH_BIN)
@@ -74,11 +90,51 @@ $(OUT)/bench/%: $(OUT)/obj/tests/bench/%.o $(OUT)/libshine.a
 	@mkdir -p $(@D)
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
+check:             ## build with gcc and with clang + sanitizers, run every test
+	@/usr/bin/python3 tests/check.py
+
+lint:              ## formatting, clang-tidy, layer order, contracts, syntax of scripts
+	@tests/lint/run.sh
+	@$(MAKE) --no-print-directory -k -j$(JOBS) tidy
+	@echo "lint: all fine"
+
+# One stamp for each file, so that only what changed is looked at again.
+tidy: $(C_FILES:%=$(BUILD)/tidy/%.ok)
+$(BUILD)/tidy/%.ok: % .clang-tidy
+	@mkdir -p $(@D)
+	@echo "  TIDY $<"
+	@clang-tidy --quiet $< -- $(CPPFLAGS) -std=c17 >$@.out 2>/dev/null || { cat $@.out; exit 1; }
+	@$(CC) $(CPPFLAGS) -MM -MP -MT $@ -MF $(@:.ok=.d) $<
+	@touch $@
+
+# Fuzz targets are linked with a library of their own that is instrumented for coverage.
+FUZZ_FLAGS := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
+fuzz-bin: $(FUZZ_BIN)
+$(BUILD)/fuzz/obj/%.o: %.c
+	@mkdir -p $(@D)
+	@echo "  FUZZ-CC $<"
+	@clang $(CPPFLAGS) -std=c17 $(WARN) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -MMD -MP -c $< -o $@
+$(BUILD)/fuzz/libshine.a: $(LIB_SRC:%.c=$(BUILD)/fuzz/obj/%.o)
+	@rm -f $@
+	@ar rcs $@ $^
+$(BUILD)/fuzz/%: $(BUILD)/fuzz/obj/tests/fuzz/%.o $(BUILD)/fuzz/libshine.a
+	@clang $(FUZZ_FLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
+
+fuzz:              ## run every fuzz target for FUZZ_SECONDS (30) each
+	@$(MAKE) --no-print-directory -j$(JOBS) fuzz-bin
+	@tests/fuzz/run.sh $(FUZZ_SECONDS) $(FUZZ_BIN)
+
+demo: all          ## two servers on loopback exchange messages
+	@/usr/bin/python3 deploy/demo/demo.py
+
+bench: all bench-bin ## throughput beside plain PostgreSQL
+	@/usr/bin/python3 tests/bench/bench.py
+
 clean:             ## remove everything that was built
 	rm -rf $(BUILD)
 
 help:              ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ —/' | sort
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */ — /' | sort
 
 .SECONDARY:
--include $(shell find $(OUT)/obj -name '*.d' 2>/dev/null)
+-include $(shell find $(OUT)/obj $(BUILD)/tidy $(BUILD)/fuzz/obj -name '*.d' 2>/dev/null)
