@@ -44,6 +44,20 @@ typedef void (*db_cb)(void *ctx, const struct db_result *res);
  * db_pool_check_conninfo() beforehand. */
 struct db_pool *db_pool_new(uv_loop_t *loop, const char *conninfo, const char *application_name,
                             unsigned size);
+/* The time limits and bounds of a pool; db_pool_new() takes the defaults given here. */
+struct db_limits {
+    unsigned connect_timeout_ms; /* per address and per name lookup, unless conninfo says otherwise:
+                                    5,000 */
+    unsigned statement_timeout_ms; /* enforced by the server: 30,000 */
+    unsigned answer_timeout_ms;    /* calls in flight and not a byte for so long: the connection is
+                                      dropped: 40,000 */
+    size_t max_calls; /* unfinished calls; further ones end with DB_UNAVAILABLE: 20,000 */
+    size_t max_bytes; /* of their parameters, likewise: 256 MiB */
+};
+#define DB_LIMITS_DEFAULT ((struct db_limits){5000, 30000, 40000, 20000, (size_t)256 << 20})
+struct db_pool *db_pool_new_limited(uv_loop_t *loop, const char *conninfo,
+                                    const char *application_name, unsigned size,
+                                    const struct db_limits *limits);
 /* NULL, or a new string saying what is wrong with `conninfo` (freed with free()). */
 char *db_pool_check_conninfo(const char *conninfo);
 /* Close all connections; calls in flight end with DB_UNAVAILABLE; `on_closed` (may be NULL) follows
