@@ -1,16 +1,35 @@
 /*
  * Every configuration key of the three daemons, in one table: they share one file.
- * docs/operations.md explains them; a test compares the two.
+ * docs/operations.md explains them; a test compares the two. A key stands here only if something
+ * reads it.
  */
 #ifndef SHINE_DAEMON_SETTINGS_H
 #define SHINE_DAEMON_SETTINGS_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "util/config.h"
+
+#define SETTINGS_DEFAULT_FILE "/etc/shine/shine.conf"
 
 extern const struct config_key settings_keys[];
 
 /* Rules between keys (what one key alone cannot show). NULL, or a new string with what is wrong
  * (freed with free()). */
 char *settings_check(const struct config *c);
+
+/* Values of key `log.format` (enum log_format), `log.level` (enum log_level) and
+ * `directory.addUser`. */
+enum { SETTINGS_ADD_USER_OFF, SETTINGS_ADD_USER_OPEN };
+
+/* One entry of `listen` or `listen.plain`: a numeric address and a port. */
+struct settings_address {
+    char host[64]; /* without brackets */
+    uint16_t port; /* 0 = any free one (tests) */
+};
+/* Take the next entry of "ADDR:PORT[, ADDR:PORT]" ("[::1]:443" for IPv6) off *rest. Returns 1, 0 at
+ * the end, -1 if the text is not of that form. */
+int settings_next_address(const char **rest, struct settings_address *out);
 
 #endif
