@@ -329,7 +329,7 @@ static enum dm_error check_fields(const struct dm_container *c)
 
 static uint8_t *put_login(uint8_t *p, const char *s)
 {
-    size_t n = strlen(s);
+    size_t n = strnlen(s, DM_LOGIN_MAX); /* checked before: it is that long at most */
     *p++ = (uint8_t)n;
     memcpy(p, s, n);
     return p + n;

@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 #define DM_LOGIN_MAX 30
-#define DM_BODY_MAX  (1024u * 1024u)
-#define DM_KEY_BYTES 32 /* Ed25519 public key, and the seed of a secret key */
+#define DM_BODY_MAX  1048576u /* 1 MiB */
+#define DM_KEY_BYTES 32       /* Ed25519 public key, and the seed of a secret key */
 #define DM_SIG_BYTES 64
 #define DM_INT_MAX   ((INT64_C(1) << 53) - 1)
 /* The longest container: 8+1+1 + 2*(1+30) + 8+4+8+8+4 + body + 64. */
