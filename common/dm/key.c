@@ -125,7 +125,7 @@ bool dm_is_pair(const struct dm_container *in, const struct dm_container *out)
 
 void dm_sha256(const uint8_t *p, size_t n, uint8_t out[32])
 {
-    /* libsodium rather than OpenSSL: it neither allocates nor fails, and the signature costs more
-     * anyway. */
+    /* libsodium rather than OpenSSL, which allocates, can fail, and is quicker (four times at 64
+     * KiB) only on what is much larger than the usual message. */
     crypto_hash_sha256(out, p, n);
 }
