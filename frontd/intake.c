@@ -1,0 +1,198 @@
+/*
+ * The way in of signed containers. Raises: environment (every refusal is an answer to the caller).
+ */
+#include "frontd/intake.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "frontd/session.h"
+#include "rpc/fields.h"
+#include "util/log.h"
+
+static void find_users(struct intake *in);
+static void judge(struct intake *in);
+static void verify(struct intake *in);
+
+static void refuse(struct intake *in, enum rpc_error e, const char *message)
+{
+    rpc_fail(in->call, e, message);
+    in->refused(in);
+}
+
+static bool read_blobs(struct intake *in)
+{
+    struct rpc_fields fields = rpc_fields_of(rpc_payload(in->call));
+    in->source = "";
+    for (unsigned i = 0; i < in->n; i++)
+        if (rpc_blob(&fields, in->fields[i], DM_CONTAINER_MAX, &in->blobs[i],
+                     &in->copies[i].blob_len))
+            in->copies[i].blob = in->blobs[i];
+    if (!rpc_str_opt(&fields, "sourceServerLogin", SHINE_SERVER_LOGIN_MAX, &in->source) ||
+        fields.problem[0]) {
+        refuse(in, RPC_BAD_FIELDS, fields.problem);
+        return false;
+    }
+    return true;
+}
+
+void intake_start(struct intake *in)
+{
+    if (!read_blobs(in))
+        return;
+    for (unsigned i = 0; i < in->n; i++) {
+        struct store_copy *copy = &in->copies[i];
+        enum dm_error e = dm_parse(copy->blob, copy->blob_len, &copy->c);
+        if (e != DM_OK) {
+            refuse(in, RPC_BAD_BLOB, dm_error_name(e));
+            return;
+        }
+        dm_sha256(copy->blob, copy->blob_len, copy->sha256);
+    }
+    const char *message = NULL;
+    enum rpc_error e = in->check(in, &message);
+    if (e != RPC_OK)
+        refuse(in, e, message);
+    else
+        find_users(in);
+}
+
+void intake_free(struct intake *in)
+{
+    for (unsigned i = 0; i < INTAKE_MAX; i++) {
+        free(in->blobs[i]);
+        in->blobs[i] = NULL;
+        in->copies[i].blob = NULL;
+    }
+}
+
+/* --- the two users --- */
+
+/* True if the look-up found somebody; otherwise the call was answered. */
+static bool found(struct intake *in, enum directory_result r, const char *who)
+{
+    if (r == DIRECTORY_FOUND)
+        return true;
+    if (r == DIRECTORY_NO_USER) {
+        refuse(in, RPC_USER_NOT_FOUND, who);
+    } else {
+        frontd_fail_directory(in->call);
+        in->refused(in);
+    }
+    return false;
+}
+
+static void on_author(void *ctx, enum directory_result r, const struct directory_user *user)
+{
+    struct intake *in = ctx;
+    if (!found(in, r, "the author is unknown here"))
+        return;
+    in->author = *user;
+    in->have_author = in->author_fresh = true;
+    find_users(in);
+}
+
+static void on_recipient(void *ctx, enum directory_result r, const struct directory_user *user)
+{
+    struct intake *in = ctx;
+    if (!found(in, r, "the recipient is unknown here"))
+        return;
+    in->recipient = *user;
+    in->have_recipient = true;
+    find_users(in);
+}
+
+static void find_users(struct intake *in)
+{
+    const struct dm_container *c = &in->copies[0].c;
+    const struct directory_user *u;
+    if (!in->have_author) {
+        if (!(u = directory_peek(in->f->directory, c->from))) {
+            directory_fetch(in->f->directory, c->from, on_author, in);
+            return;
+        }
+        in->author = *u;
+        in->have_author = true;
+    }
+    if (!in->have_recipient) {
+        if (!(u = directory_peek(in->f->directory, c->to))) {
+            directory_fetch(in->f->directory, c->to, on_recipient, in);
+            return;
+        }
+        in->recipient = *u;
+        in->have_recipient = true;
+    }
+    judge(in);
+}
+
+/* --- servers and clients --- */
+
+static bool is_access_server(const struct directory_user *u, const char *server)
+{
+    return strcmp(u->servers[0], server) == 0 || strcmp(u->servers[1], server) == 0;
+}
+
+/* Said, not proved: a client that lies about it only frees itself from rules of hygiene. */
+static bool caller_is_server(const struct intake *in)
+{
+    if (session_peer(session_of(in->call)))
+        return true;
+    return in->source[0] != '\0' && (is_access_server(&in->author, in->source) ||
+                                     is_access_server(&in->recipient, in->source));
+}
+
+static void judge(struct intake *in)
+{
+    in->from_server = caller_is_server(in);
+    if (!in->from_server) {
+        for (unsigned i = 0; i < in->n; i++)
+            if (in->copies[i].c.body_len > in->f->client_body_bytes) {
+                refuse(in, RPC_PAYLOAD_TOO_LARGE, "the body exceeds limits.clientBodyBytes");
+                return;
+            }
+        const char *message = NULL;
+        enum rpc_error e = in->check_client ? in->check_client(in, &message) : RPC_OK;
+        if (e != RPC_OK) {
+            refuse(in, e, message);
+            return;
+        }
+    }
+    verify(in);
+}
+
+/* --- signatures --- */
+
+static bool signed_by_author(const struct intake *in)
+{
+    for (unsigned i = 0; i < in->n; i++)
+        if (!dm_verify(in->copies[i].blob, in->copies[i].blob_len, in->author.client_key))
+            return false;
+    return true;
+}
+
+static void on_author_again(void *ctx, enum directory_result r, const struct directory_user *user)
+{
+    struct intake *in = ctx;
+    if (!found(in, r, "the author is unknown here"))
+        return;
+    in->author_fresh = true;
+    bool same = memcmp(in->author.client_key, user->client_key, DM_KEY_BYTES) == 0;
+    in->author = *user;
+    if (same)
+        refuse(in, RPC_BAD_SIGNATURE, "not signed by the author's key");
+    else
+        verify(in);
+}
+
+static void verify(struct intake *in)
+{
+    if (signed_by_author(in)) {
+        in->accepted(in);
+    } else if (in->author_fresh) {
+        refuse(in, RPC_BAD_SIGNATURE, "not signed by the author's key");
+    } else {
+        /* The key was remembered, and may have been replaced at the source meanwhile. */
+        directory_forget(in->f->directory, in->copies[0].c.from);
+        directory_fetch(in->f->directory, in->copies[0].c.from, on_author_again, in);
+    }
+}
