@@ -13,6 +13,7 @@ struct backoff {
     uint32_t step;    /* failures in a row */
 };
 
+/* Start with no failures. `base_ms` and `max_ms` of 0 count as 1; a smaller maximum wins. */
 void backoff_init(struct backoff *b, uint32_t base_ms, uint32_t max_ms);
 /* Count one failure and return how long to wait: uniform in [base_ms / 2, min(max_ms,
  * base_ms * 2^step)], never 0. */

@@ -34,7 +34,7 @@ static void grow(struct buf *b, size_t need)
     size_t cap = b->len == 0 ? need : need > SIZE_MAX / 2 ? SIZE_MAX : need * 2;
     if (cap < FIRST_CAP)
         cap = FIRST_CAP;
-    if (b->off == 0) {
+    if (!b->data || b->off == 0) {
         b->data = xrealloc(b->data, cap);
     } else {
         uint8_t *data = xmalloc(cap);

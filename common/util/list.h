@@ -62,9 +62,12 @@ static inline void list_splice(struct list *to, struct list *from)
 #define list_entry(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
 /* Iterate; the body must not remove any element, unless the _safe form is used, whose body may
  * remove the current one only. */
+/* NOLINTBEGIN(bugprone-macro-parentheses): `pos` is declared here, it cannot stand in parentheses
+ */
 #define list_each(pos, head) for (struct list *pos = (head)->next; pos != (head); pos = pos->next)
 #define list_each_safe(pos, head)                                                                  \
     for (struct list *pos = (head)->next, *pos##_next = pos->next; pos != (head);                  \
          pos = pos##_next, pos##_next = pos->next)
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 #endif

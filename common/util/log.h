@@ -21,6 +21,7 @@ struct log_field {
     bool is_int;
 };
 
+/* The two kinds of field. Strings are borrowed until the call returns. */
 #define LOG_S(k, v) ((struct log_field){.key = (k), .str = (v)})
 #define LOG_I(k, v) ((struct log_field){.key = (k), .num = (int64_t)(v), .is_int = true})
 

@@ -343,6 +343,7 @@ static void unreadable_file_is_an_error(void **state)
     assert_false(config_load_file(f->c, "/nonexistent/shine.conf", &f->error));
     assert_error(f, "/nonexistent/shine.conf: No such file");
     free(f->error);
+    f->error = NULL;
     assert_false(config_load_file(f->c, f->dir, &f->error)); /* a folder */
     assert_error(f, "directory");
 }
