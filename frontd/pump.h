@@ -24,6 +24,7 @@
 
 struct pump;
 
+/* One for a worker, which outlives it. Ended by pump_close(). */
 struct pump *pump_new(struct frontd *f);
 /* Stops listening and polling; `on_closed` follows when everything is freed. Sessions have been
  * removed before. */

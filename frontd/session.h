@@ -58,6 +58,7 @@ void session_log_in(struct session *s, const struct session_identity *id);
 
 /* --- all connections of a worker (worker.c) --- */
 
+/* No connections yet. Freed by sessions_free(). */
 struct sessions;
 struct sessions *sessions_new(struct frontd *f);
 /* Ends with every connection gone. */

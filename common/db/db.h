@@ -75,6 +75,7 @@ void db_call(struct db_pool *pool, const struct db_stmt *stmt, struct db_params 
 
 /* --- parameters, sent in binary --- */
 
+/* Empty parameters, freed by db_params_free() unless db_call() took them. */
 struct db_params *db_params_new(void);
 void db_params_free(struct db_params *p);
 /* Each adds the next parameter. A NULL string or pointer is SQL NULL. Bytes are copied. */

@@ -16,6 +16,7 @@ struct delivery_config {
     uint32_t max_in_flight;   /* attempts of this process; beyond it a row is handed over at once */
 };
 
+/* `store` and `peers` are borrowed and outlive it; freed by delivery_free(). */
 struct delivery *delivery_new(uv_loop_t *loop, struct store *store, struct peer_pool *peers,
                               const struct delivery_config *cfg);
 /* Attempts still under way go on until their peers' calls end; `on_idle` follows when none is left.
@@ -43,6 +44,7 @@ struct delivery_report {
  * route that is still being called then goes on to its end unobserved. */
 typedef void (*delivery_cb)(void *ctx, const struct delivery_report *r);
 
+/* Make one attempt at `t`, whose data is copied. */
 void delivery_attempt(struct delivery *d, const struct delivery_task *t, delivery_cb cb, void *ctx);
 
 #endif

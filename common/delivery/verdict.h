@@ -21,6 +21,7 @@ struct delivery_judgement {
     char reason[96];        /* for people; "" if OK */
 };
 
+/* What the answer (or its absence) of one route means. */
 struct delivery_judgement delivery_judge(const struct peer_answer *a);
 
 #endif

@@ -63,6 +63,8 @@ typedef void (*peer_cb)(void *ctx, const struct peer_answer *a);
 
 enum peer_lane { PEER_REALTIME, PEER_NORMAL, PEER_BULK };
 
+/* A pool without connections: each is opened by the first call that needs it. Ended by
+ * peer_pool_close(). */
 struct peer_pool *peer_pool_new(uv_loop_t *loop, const struct peer_config *cfg);
 /* End every call (PEER_SHUTDOWN) and connection; `on_closed` follows when all is freed. */
 void peer_pool_close(struct peer_pool *p, void (*on_closed)(void *ctx), void *ctx);

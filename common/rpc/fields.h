@@ -17,6 +17,7 @@ struct rpc_fields {
     char problem[160]; /* "" while all is well */
 };
 
+/* Start reading `payload`, which is borrowed. The first problem found stays. */
 struct rpc_fields rpc_fields_of(const json_t *payload);
 /* Required string of at most `max` bytes, not empty; borrowed from the payload. */
 bool rpc_str(struct rpc_fields *f, const char *name, size_t max, const char **out);
