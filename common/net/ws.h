@@ -37,8 +37,10 @@ struct ws_limits {
     uint32_t idle_ms;       /* no byte received for so long: a ping is sent; 0 = never */
     uint32_t pong_ms;       /* no byte received for so long after the ping: connection lost */
     uint32_t close_ms;      /* our close frame sent, nothing comes back: cut */
+    uint32_t message_ms;    /* one message takes longer to arrive: close 1008; 0 = never */
 };
-/* The defaults of docs/operations.md: 4 MiB, 4,096 fragments, 1 MiB, 10 s, 10 min, 15 s, 5 s. */
+/* The defaults of docs/operations.md: 4 MiB, 4,096 fragments, 1 MiB, 10 s, 10 min, 15 s, 5 s,
+ * 2 min. */
 extern const struct ws_limits ws_limits_default;
 
 /* Why a connection ended, beside the close code. */
@@ -100,7 +102,10 @@ struct ws_url {
     uint16_t port;
     char path[256];
 };
-/* false if `url` is not of that form, or longer than 255 characters. */
+/* false if `url` is not of that form, or longer than 255 characters. The host comes out in lower
+ * case and without the brackets of an IPv6 address; the port is 443 or 80, and the path "/ws" (the
+ * one endpoint of this protocol), where the URL has none. Only printable ASCII, no user info, no
+ * fragment, none of `,` `=`. */
 bool ws_url_parse(const char *url, struct ws_url *out);
 
 /* Open a connection; the result comes by on_open or on_close. All addresses of both families are
@@ -111,14 +116,17 @@ struct ws_conn *ws_dial(uv_loop_t *loop, const struct ws_url *url, struct tls_ct
 
 /* --- both --- */
 
-/* Queue one text message (copied). false, and nothing queued, if the bound would be exceeded or the
- * connection is not OPEN. Messages leave in order; those queued in one loop turn share TLS records
- * where possible. */
+/* Queue one text message (copied; valid UTF-8). false, and nothing queued, if the bound would be
+ * exceeded or the connection is not OPEN. An empty buffer takes one message of any length: a bound
+ * below the size of a message must not make that message unsendable. Messages leave in order; those
+ * queued in one loop turn share TLS records where possible. */
 bool ws_send_text(struct ws_conn *conn, const char *text, size_t len);
 /* Bytes queued and not yet handed to the kernel. */
 size_t ws_send_queued(const struct ws_conn *conn);
 /* Stop and resume reading from the socket (nested calls do not count). While paused nothing is
- * received, not even a close. */
+ * received, not even a close, nothing more is delivered of what already was, and no pings are sent.
+ * A pause inside on_message holds from the next message on; after a resume, delivery goes on in a
+ * later loop turn. ws_close() ends a pause. */
 void ws_pause(struct ws_conn *conn);
 void ws_resume(struct ws_conn *conn);
 /* The one way to end a connection: send what is queued, a close frame with `code`, wait for the
