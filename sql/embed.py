@@ -58,6 +58,7 @@ def main(paths):
     for _, name, text in files:
         print('    {"%s",\n%s},' % (name, c_string(text)))
     print("    {NULL, NULL},\n};")
+    print('const char sql_newest_version[] = "%s";' % max(versions, default="0000"))
     print("const size_t sql_files_count = sizeof(sql_files) / sizeof(sql_files[0]) - 1;")
 
 

@@ -163,6 +163,10 @@ static bool fill(struct db_settings *s, const PQconninfoOption *opts, const char
         add(s, forced[i][0], forced[i][1]);
     if (app)
         add(s, "application_name", app);
+    /* Counts where we connect blocking; otherwise libpq ignores it and dial.c sees to it. */
+    char *seconds = xasprintf("%u", (s->connect_timeout_ms + 999) / 1000);
+    add(s, "connect_timeout", seconds);
+    free(seconds);
     const char *own = option_value(opts, "options");
     char *all = own ? xasprintf("%s %s", options, own) : xstrdup(options);
     add(s, "options", all);

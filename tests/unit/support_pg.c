@@ -170,11 +170,7 @@ void pg_stop(struct pg *pg)
 void pg_free(struct pg *pg)
 {
     pg_stop(pg);
-    run(pg, (const char *const[]){"rm", "-rf", "data", "cert.pem", "key.pem", NULL});
-    char *log = xasprintf("%s/log", pg->dir);
-    unlink(log);
-    free(log);
-    rmdir(pg->dir);
+    run(pg, (const char *const[]){"rm", "-rf", pg->dir, NULL});
     free(pg->bin);
     free(pg->conninfo);
     free(pg->conninfo_tls);
