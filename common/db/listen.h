@@ -15,8 +15,8 @@ struct db_listener;
 /* `channel` is a plain identifier. `payload` is valid during the call. */
 typedef void (*db_notify_cb)(void *ctx, const char *payload);
 
-/* LISTEN on a connection of its own, until db_listener_close(). `conninfo` and `channel` are copied;
- * the callback never comes from inside this function. */
+/* LISTEN on a connection of its own, until db_listener_close(). `conninfo` and `channel` are
+ * copied; the callback never comes from inside this function. */
 struct db_listener *db_listen(uv_loop_t *loop, const char *conninfo, const char *channel,
                               db_notify_cb cb, void *ctx);
 void db_listener_close(struct db_listener *l);
