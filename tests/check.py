@@ -107,15 +107,18 @@ def run_unit(tally, binary):
     env = environment()
     env["CMOCKA_MESSAGE_OUTPUT"] = "tap"
     status, output = run([binary], UNIT_SECONDS, LOGS / "unit" / f"{binary.name}.log", env=env)
-    passed, skipped, failures = tap.count(output)
-    problem = ended(status)
-    if problem and not failures:  # a failed case makes the status non-zero, too
-        failures.append(problem)
-    elif status is None or status < 0 or "ERROR: AddressSanitizer" in output:
-        failures.append(problem or "sanitizer report")
-    details = output[-6000:]
-    tally.add("unit", binary.name, passed, [(f"{binary.name}: {f}", details) for f in failures],
-              skipped)  # fmt: skip
+    add_tap(tally, "unit", binary.name, status, output)
+
+
+def add_tap(tally, kind, name, status, output):
+    """Count a program that wrote TAP. Besides its cases it gives at most one failure."""
+    passed, skipped, failures, problem = tap.count(output)
+    end = ended(status)
+    if problem or (end and not failures):  # failed cases are reason enough for a bad status
+        failures.append(", ".join(filter(None, (problem, end))))
+    elif status is None or status < 0 or "Sanitizer" in output:
+        failures.append(end or "sanitizer report")
+    tally.add(kind, name, passed, [(f"{name}: {f}", output[-6000:]) for f in failures], skipped)
 
 
 def run_sql(tally, cluster, template, path):
@@ -134,11 +137,7 @@ def run_sql(tally, cluster, template, path):
     except Exception:  # reported as a failure of this file
         tally.add("sql", name, 0, [(name, traceback.format_exc())])
         return
-    passed, skipped, failures = tap.count(output)
-    problem = ended(status)
-    if problem:
-        failures.append(problem)
-    tally.add("sql", name, passed, [(f"{name}: {f}", output[-6000:]) for f in failures], skipped)
+    add_tap(tally, "sql", name, status, output)
 
 
 def run_pytest(tally, kind, name, paths, expression):

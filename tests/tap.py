@@ -7,20 +7,19 @@ CASE = re.compile(r"^(not )?ok\b\s*(\d*)\s*(?:-\s*)?([^#]*)(?:#\s*(\w*))?", re.I
 
 
 def count(text):
-    """(passed, skipped, list of failures) of a program's output.
+    """(passed, skipped, names of the failed cases, problem or None) of a program's output.
 
-    A case that the plan promised and that never came is a failure, like a missing plan and output
-    without any case. Several plans add up: a program may hold several groups. A plan at the end,
-    as pgTAP's no_plan() writes it, counts the same.
+    The problem is a plan that is missing, not kept, or empty. Several plans add up: a program may
+    hold several groups. A plan at the end, as pgTAP's no_plan() writes it, counts the same.
     """
     passed = skipped = planned = seen = plans = 0
-    failures = []
+    failures, problem = [], None
     for line in text.splitlines():
         if match := PLAN.match(line):
             plans += 1
             planned += int(match[1])
         elif line.startswith("Bail out!"):
-            failures.append(line)
+            problem = line
         elif match := CASE.match(line):
             seen += 1
             directive = (match[4] or "").upper()
@@ -32,10 +31,12 @@ def count(text):
                 skipped += 1
             else:
                 passed += 1
-    if not plans:
-        failures.append("wrote no plan")
+    if problem:
+        pass
+    elif not plans:
+        problem = "wrote no plan"
     elif seen != planned:
-        failures.append(f"planned {planned} cases, ran {seen}")
+        problem = f"planned {planned} cases, ran {seen}"
     elif not seen:
-        failures.append("ran no case")
-    return passed, skipped, failures
+        problem = "ran no case"
+    return passed, skipped, failures, problem
