@@ -1,0 +1,250 @@
+-- Accepting pairs from their author (SendMessagePair, ReceiveOutcomingMessage).
+
+-- One transaction for a batch: both copies, the delivery row, outbox rows, events. Arrays have one
+-- element per pair, p_rev, p_reenc, p_sha and p_blob two (incoming, then outgoing). p_type is the
+-- incoming type (1 or 3). One row per pair comes back; `ord` counts from 1.
+--
+-- verdict: 0 stored (or nothing to change), 1 not served here, 2 unknown user, 3 a time is too far
+-- ahead. Other columns are meaningful for verdict 0 only. `state` is the state after the call.
+-- `attempt`: the row is new work, leased to p_process until lease_ms from now.
+--
+-- A pair that occurs twice in a batch gives what one call after the other would give: the batch is
+-- cut before each repetition and the parts are applied in order, under heads locked for all.
+CREATE OR REPLACE FUNCTION accept_pairs(
+    p_me text, p_process text,
+    p_from text[], p_to text[], p_base text[], p_type integer[], p_time bigint[], p_nonce bigint[],
+    p_rev bigint[], p_reenc bigint[], p_sha bytea[], p_blob bytea[],
+    p_from_server boolean[], p_source text[], p_max_future bigint[], p_session text[])
+RETURNS TABLE (ord integer, verdict integer, state text, from_pts bigint, from_elsewhere boolean,
+    to_pts bigint, to_elsewhere boolean, ws_sessions bigint, attempt boolean, row_version bigint,
+    lease_ms bigint, route1 text, url1 text, route2 text, url2 text)
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+SET enable_memoize = off SET enable_material = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_n integer := cardinality(p_base);
+    v_distinct integer;
+    v_prev integer[];
+    v_lo integer := 1;
+BEGIN
+    PERFORM lock_heads(p_me, p_from || p_to);
+    SELECT count(DISTINCT p_base[i] COLLATE "C" || p_type[i]) INTO v_distinct
+    FROM generate_series(1, v_n) i;
+    IF v_distinct = v_n THEN
+        RETURN QUERY SELECT * FROM accept_distinct_pairs(p_me, p_process, p_from, p_to, p_base,
+            p_type, p_time, p_nonce, p_rev, p_reenc, p_sha, p_blob, p_from_server, p_source,
+            p_max_future, p_session);
+        RETURN;
+    END IF;
+    SELECT array_agg(prev ORDER BY i) INTO v_prev FROM (
+        SELECT i, lag(i, 1, 0) OVER (PARTITION BY p_base[i] COLLATE "C", p_type[i] ORDER BY i) AS prev
+        FROM generate_series(1, v_n) i) x;
+    FOR v_hi IN 1 .. v_n LOOP
+        CONTINUE WHEN v_hi < v_n AND v_prev[v_hi + 1] < v_lo;
+        RETURN QUERY SELECT r.ord + v_lo - 1, r.verdict, r.state, r.from_pts, r.from_elsewhere,
+                r.to_pts, r.to_elsewhere, r.ws_sessions, r.attempt, r.row_version, r.lease_ms,
+                r.route1, r.url1, r.route2, r.url2
+            FROM accept_distinct_pairs(p_me, p_process, p_from[v_lo:v_hi], p_to[v_lo:v_hi],
+                p_base[v_lo:v_hi], p_type[v_lo:v_hi], p_time[v_lo:v_hi], p_nonce[v_lo:v_hi],
+                p_rev[2 * v_lo - 1 : 2 * v_hi], p_reenc[2 * v_lo - 1 : 2 * v_hi],
+                p_sha[2 * v_lo - 1 : 2 * v_hi], p_blob[2 * v_lo - 1 : 2 * v_hi],
+                p_from_server[v_lo:v_hi], p_source[v_lo:v_hi], p_max_future[v_lo:v_hi],
+                p_session[v_lo:v_hi]) r;
+        v_lo := v_hi + 1;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION accept_pairs(text, text, text[], text[], text[], integer[], bigint[], bigint[], bigint[], bigint[], bytea[], bytea[], boolean[], text[], bigint[], text[]) IS 'Accept pairs of copies from their authors, one row per pair.';
+
+-- The work of accept_pairs for pairs that are all different, heads locked.
+--
+-- Delivery row (d_act): 0 unchanged; 1 new; 2 reset, because the incoming copy has a newer revision
+-- than the row; 3 turned delivered, because this server has come to serve the recipient and the
+-- courier copy became his.
+CREATE OR REPLACE FUNCTION accept_distinct_pairs(
+    p_me text, p_process text,
+    p_from text[], p_to text[], p_base text[], p_type integer[], p_time bigint[], p_nonce bigint[],
+    p_rev bigint[], p_reenc bigint[], p_sha bytea[], p_blob bytea[],
+    p_from_server boolean[], p_source text[], p_max_future bigint[], p_session text[])
+RETURNS TABLE (ord integer, verdict integer, state text, from_pts bigint, from_elsewhere boolean,
+    to_pts bigint, to_elsewhere boolean, ws_sessions bigint, attempt boolean, row_version bigint,
+    lease_ms bigint, route1 text, url1 text, route2 text, url2 text)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_now bigint := now_ms();
+    v_lease bigint := (delivery_schedule())[2];
+    v_n integer := cardinality(p_base);
+    -- per pair
+    v_verdict integer[];
+    v_skip boolean[];
+    v_to_served boolean[];
+    v_from_second text[];
+    v_route1 text[]; v_url1 text[]; v_route2 text[]; v_url2 text[];
+    v_old_state text[]; v_state text[]; v_d_act smallint[]; v_version bigint[]; v_told boolean[];
+    v_any_second boolean; v_any_new boolean; v_any_old boolean; v_any_told boolean;
+    -- per copy
+    v_served boolean[]; v_owner text[]; v_key text[]; v_ev_owner text[]; v_ev_kind smallint[];
+    v_action smallint[]; v_cur_rev bigint[]; v_cur_reenc bigint[]; v_same boolean[];
+    v_pts bigint[];
+    v_live text[] := live_processes();
+BEGIN
+    -- Who is served, read under the locked heads: a change of servers takes the head, too.
+    SELECT array_agg(verdict), array_agg(verdict > 0), array_agg(to_served), array_agg(from_second),
+           array_agg(r1), array_agg(u1), array_agg(r2), array_agg(u2),
+           bool_or(verdict = 0 AND (from_second IS NOT NULL OR to_served AND r2 IS NOT NULL))
+    INTO v_verdict, v_skip, v_to_served, v_from_second, v_route1, v_url1, v_route2, v_url2,
+         v_any_second
+    FROM (
+        SELECT t1.server_login AS r1, t1.url AS u1, t2.server_login AS r2, t2.url AS u2,
+            coalesce(p_me IN (t1.server_login, t2.server_login), false) AS to_served,
+            CASE p_me WHEN f1.server_login THEN f2.server_login
+                      WHEN f2.server_login THEN f1.server_login END AS from_second,
+            CASE WHEN f1.login IS NULL AND NOT EXISTS (SELECT FROM users u WHERE u.login = p_from[i])
+                   OR t1.login IS NULL AND NOT EXISTS (SELECT FROM users u WHERE u.login = p_to[i])
+                 THEN 2
+                 WHEN NOT coalesce(p_me IN (f1.server_login, f2.server_login), false) THEN 1
+                 WHEN GREATEST(p_time[i], p_rev[2 * i - 1], p_rev[2 * i], p_reenc[2 * i - 1],
+                               p_reenc[2 * i]) - v_now
+                      > CASE WHEN p_from_server[i] THEN 86400000 ELSE p_max_future[i] END THEN 3
+                 ELSE 0 END AS verdict
+        FROM generate_series(1, v_n) i
+        LEFT JOIN user_access_servers_current f1 ON f1.login = p_from[i] AND f1.slot = 1
+        LEFT JOIN user_access_servers_current f2 ON f2.login = p_from[i] AND f2.slot = 2
+        LEFT JOIN user_access_servers_current t1 ON t1.login = p_to[i] AND t1.slot = 1
+        LEFT JOIN user_access_servers_current t2 ON t2.login = p_to[i] AND t2.slot = 2
+        ORDER BY i) x;
+
+    SELECT array_agg(CASE WHEN c % 2 = 1 THEN p_to[i] ELSE p_from[i] END),
+           array_agg(p_base[i] || '|' || p_type[i] + 1 - c % 2),
+           array_agg(c % 2 = 0 OR v_to_served[i])
+    INTO v_owner, v_key, v_served
+    FROM generate_series(1, 2 * v_n) c, LATERAL (SELECT (c + 1) / 2 AS i OFFSET 0) k;
+
+    SELECT * INTO v_action, v_cur_rev, v_cur_reenc, v_same
+    FROM apply_copies(v_now, 2, v_skip, v_served, v_owner, v_key, p_from, p_to, p_base, p_type,
+                      p_time, p_nonce, p_rev, p_reenc, p_sha, p_blob);
+
+    -- The delivery rows. A repeat of what is stored finds d_act 0, whatever state the row is in.
+    SELECT array_agg(old_state), array_agg(new_state), array_agg(d_act), array_agg(version),
+           array_agg(told), bool_or(d_act = 1), bool_or(d_act > 1), bool_or(told)
+    INTO v_old_state, v_state, v_d_act, v_version, v_told, v_any_new, v_any_old, v_any_told
+    FROM (
+        SELECT d.state AS old_state, a.d_act,
+               CASE WHEN a.d_act = 0 THEN coalesce(d.state, 'accepted')
+                    WHEN v_to_served[i] THEN 'delivered' ELSE 'accepted' END AS new_state,
+               CASE WHEN a.d_act = 0 THEN d.row_version ELSE coalesce(d.row_version, 0) + 1 END
+               AS version,
+               -- An outgoing copy that changed shows the state in its own event.
+               a.d_act > 0 AND v_to_served[i] AND d.state IS DISTINCT FROM 'delivered'
+               AND v_action[2 * i] = 0 AND p_type[i] = 1 AS told
+        FROM generate_series(1, v_n) i
+        LEFT JOIN dm_delivery_state d ON d.from_login = p_from[i] AND d.outgoing_key = v_key[2 * i]
+        CROSS JOIN LATERAL (SELECT (CASE
+            WHEN v_action[2 * i - 1] = 0 AND v_action[2 * i] = 0 THEN 0
+            WHEN d.from_login IS NULL THEN 1
+            WHEN (v_cur_rev[2 * i - 1], v_cur_reenc[2 * i - 1])
+                 > (d.revision_time_ms, d.reencrypted_at_ms) THEN 2
+            WHEN v_to_served[i] AND d.state = 'accepted' THEN 3
+            ELSE 0 END)::smallint AS d_act) a
+        ORDER BY i) x;
+    IF v_any_new THEN
+        INSERT INTO dm_delivery_state (from_login, outgoing_key, base_key, incoming_key, to_login,
+            revision_time_ms, reencrypted_at_ms, state, attempt_no, accepted_at_ms,
+            next_attempt_at_ms, route_hint, lease_owner, lease_until_ms, delivered_via,
+            updated_at_ms)
+        SELECT p_from[i], v_key[2 * i], p_base[i], v_key[2 * i - 1], p_to[i],
+               v_cur_rev[2 * i - 1], v_cur_reenc[2 * i - 1], v_state[i], 1, v_now,
+               CASE WHEN w.waits THEN CASE WHEN w.first THEN v_now + v_lease ELSE v_now END END,
+               coalesce(v_route1[i], ''),
+               CASE WHEN w.first THEN p_process END, CASE WHEN w.first THEN v_now + v_lease END,
+               CASE WHEN NOT w.waits THEN p_me END, v_now
+        FROM generate_series(1, v_n) i,
+             LATERAL (SELECT NOT v_to_served[i] AS waits,
+                             NOT v_to_served[i] AND NOT p_from_server[i] AS first OFFSET 0) w
+        WHERE v_d_act[i] = 1;
+    END IF;
+    IF v_any_old THEN
+        -- attempt_no and accepted_at_ms of a row that only turned delivered stay as they were.
+        UPDATE dm_delivery_state d SET
+            revision_time_ms = v_cur_rev[2 * i - 1], reencrypted_at_ms = v_cur_reenc[2 * i - 1],
+            state = v_state[i],
+            attempt_no = CASE WHEN v_d_act[i] = 2 THEN 1 ELSE d.attempt_no END,
+            accepted_at_ms = CASE WHEN v_d_act[i] = 2 THEN v_now ELSE d.accepted_at_ms END,
+            claims = 0,
+            next_attempt_at_ms = CASE WHEN w.waits THEN CASE WHEN w.first THEN v_now + v_lease
+                                                             ELSE v_now END END,
+            route_hint = coalesce(v_route1[i], ''),
+            lease_owner = CASE WHEN w.first THEN p_process END,
+            lease_until_ms = CASE WHEN w.first THEN v_now + v_lease END,
+            row_version = v_version[i],
+            delivered_via = CASE WHEN NOT w.waits THEN p_me END,
+            last_error = NULL, updated_at_ms = v_now
+        FROM generate_series(1, v_n) i,
+             LATERAL (SELECT NOT v_to_served[i] AS waits,
+                             NOT v_to_served[i] AND NOT p_from_server[i] AS first OFFSET 0) w
+        WHERE v_d_act[i] > 1 AND d.from_login = p_from[i] AND d.outgoing_key = v_key[2 * i];
+    END IF;
+
+    IF v_any_second THEN
+        PERFORM put_outbox(v_now, array_agg(owner), array_agg(v_key[c]),
+            array_agg(CASE WHEN c % 2 = 0 THEN v_owner[c - 1] END),
+            array_agg(CASE WHEN c % 2 = 0 THEN v_key[c - 1] END),
+            array_agg(changed), array_agg(synced), array_agg(push_due))
+        FROM (
+            SELECT c, v_owner[c] AS owner,
+                   CASE WHEN c % 2 = 0 THEN v_action[c] IN (1, 2, 4) OR v_action[c - 1] IN (1, 2, 4)
+                        ELSE v_action[c] > 0 END AS changed,
+                   p_source[i] IS NOT DISTINCT FROM s.second AND v_same[c]
+                   AND (c % 2 = 1 OR v_same[c - 1]) AS synced,
+                   -- The second server gets a pair after the first attempt.
+                   CASE WHEN c % 2 = 0 AND v_d_act[i] IN (1, 2) AND NOT v_to_served[i]
+                             AND NOT p_from_server[i] THEN v_now + v_lease ELSE v_now END AS push_due
+            FROM generate_series(1, 2 * v_n) c, LATERAL (SELECT (c + 1) / 2 AS i OFFSET 0) k,
+                 LATERAL (SELECT CASE WHEN c % 2 = 0 THEN v_from_second[i]
+                                      WHEN NOT v_to_served[i] THEN NULL
+                                      WHEN v_route1[i] = p_me THEN v_route2[i]
+                                      ELSE v_route1[i] END AS second OFFSET 0) s
+            WHERE NOT v_skip[i] AND s.second IS NOT NULL
+            ORDER BY c) x;
+    END IF;
+
+    -- Events: the incoming copy before the outgoing one; state changes after all copies.
+    SELECT array_agg(CASE WHEN v_action[c] > 0 AND v_served[c] THEN v_owner[c] END),
+           array_agg(1::smallint)
+    INTO v_ev_owner, v_ev_kind
+    FROM generate_series(1, 2 * v_n) c;
+    IF v_any_told THEN
+        SELECT v_ev_owner || array_agg(CASE WHEN v_told[i] THEN p_from[i] END),
+               v_ev_kind || array_agg(2::smallint), v_key || array_agg(v_key[2 * i])
+        INTO v_ev_owner, v_ev_kind, v_key
+        FROM generate_series(1, v_n) i;
+    END IF;
+    v_pts := append_events(v_now, v_ev_owner, v_ev_kind, v_key);
+
+    RETURN QUERY
+    SELECT i, v_verdict[i], v_state[i], e.from_pts, coalesce(f.elsewhere, false),
+           v_pts[2 * i - 1], coalesce(t.elsewhere, false),
+           coalesce(f.n, 0) + CASE WHEN p_to[i] = p_from[i] AND f.n IS NOT NULL THEN 0
+                                   ELSE coalesce(t.n, 0) END,
+           e.attempt, v_version[i], CASE WHEN e.attempt THEN v_lease - (now_ms() - v_now) END,
+           CASE WHEN e.attempt THEN v_route1[i] END, CASE WHEN e.attempt THEN v_url1[i] END,
+           CASE WHEN e.attempt THEN v_route2[i] END, CASE WHEN e.attempt THEN v_url2[i] END
+    FROM generate_series(1, v_n) i
+    CROSS JOIN LATERAL (SELECT
+        GREATEST(v_pts[2 * i], v_pts[2 * v_n + i]) AS from_pts,
+        v_d_act[i] IN (1, 2) AND NOT v_to_served[i] AND NOT p_from_server[i] AS attempt OFFSET 0) e
+    LEFT JOIN LATERAL (
+        SELECT count(*) FILTER (WHERE s.session_id IS DISTINCT FROM p_session[i]) AS n,
+               bool_or(s.connected_to <> p_process) AS elsewhere
+        FROM active_sessions s
+        WHERE s.login = p_from[i] AND s.connected_to = ANY (v_live)) f ON e.from_pts > 0
+    LEFT JOIN LATERAL (
+        SELECT count(*) FILTER (WHERE s.session_id IS DISTINCT FROM p_session[i]) AS n,
+               bool_or(s.connected_to <> p_process) AS elsewhere
+        FROM active_sessions s
+        WHERE s.login = p_to[i] AND s.connected_to = ANY (v_live)) t ON v_pts[2 * i - 1] > 0;
+END $$;
+COMMENT ON FUNCTION accept_distinct_pairs(text, text, text[], text[], text[], integer[], bigint[], bigint[], bigint[], bigint[], bytea[], bytea[], boolean[], text[], bigint[], text[]) IS 'The work of accept_pairs; internal.';

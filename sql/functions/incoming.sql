@@ -1,0 +1,164 @@
+-- Incoming copies that come alone (ReceiveIncomingMessage).
+
+-- Arrays have one element per copy. One row per copy; verdicts as in accept_pairs: 0 stored or
+-- nothing to change, 1 the recipient is not served here, 2 unknown user, 3 a time is more than 24 h
+-- ahead. A copy that occurs twice in a batch gives what one call after the other would give.
+--
+-- Where the author is served here too and his delivery row waits, this is the proof that the
+-- recipient's copy is safe: the row turns delivered.
+CREATE OR REPLACE FUNCTION apply_incoming(
+    p_me text, p_process text,
+    p_from text[], p_to text[], p_base text[], p_type integer[], p_time bigint[], p_nonce bigint[],
+    p_rev bigint[], p_reenc bigint[], p_sha bytea[], p_blob bytea[], p_source text[])
+RETURNS TABLE (ord integer, verdict integer, to_pts bigint, to_elsewhere boolean,
+               from_pts bigint, from_elsewhere boolean, ws_sessions bigint)
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+SET enable_memoize = off SET enable_material = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_n integer := cardinality(p_base);
+    v_distinct integer;
+    v_prev integer[];
+    v_lo integer := 1;
+BEGIN
+    PERFORM lock_heads(p_me, p_from || p_to);
+    SELECT count(DISTINCT p_base[i] COLLATE "C" || p_type[i]) INTO v_distinct
+    FROM generate_series(1, v_n) i;
+    IF v_distinct = v_n THEN
+        RETURN QUERY SELECT * FROM apply_distinct_incoming(p_me, p_process, p_from, p_to, p_base,
+            p_type, p_time, p_nonce, p_rev, p_reenc, p_sha, p_blob, p_source);
+        RETURN;
+    END IF;
+    SELECT array_agg(prev ORDER BY i) INTO v_prev FROM (
+        SELECT i, lag(i, 1, 0) OVER (PARTITION BY p_base[i] COLLATE "C", p_type[i] ORDER BY i) AS prev
+        FROM generate_series(1, v_n) i) x;
+    FOR v_hi IN 1 .. v_n LOOP
+        CONTINUE WHEN v_hi < v_n AND v_prev[v_hi + 1] < v_lo;
+        RETURN QUERY SELECT r.ord + v_lo - 1, r.verdict, r.to_pts, r.to_elsewhere, r.from_pts,
+                r.from_elsewhere, r.ws_sessions
+            FROM apply_distinct_incoming(p_me, p_process, p_from[v_lo:v_hi], p_to[v_lo:v_hi],
+                p_base[v_lo:v_hi], p_type[v_lo:v_hi], p_time[v_lo:v_hi], p_nonce[v_lo:v_hi],
+                p_rev[v_lo:v_hi], p_reenc[v_lo:v_hi], p_sha[v_lo:v_hi], p_blob[v_lo:v_hi],
+                p_source[v_lo:v_hi]) r;
+        v_lo := v_hi + 1;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION apply_incoming(text, text, text[], text[], text[], integer[], bigint[], bigint[], bigint[], bigint[], bytea[], bytea[], text[]) IS 'Apply incoming copies brought by servers, one row per copy.';
+
+-- The work of apply_incoming for copies that are all different, heads locked.
+CREATE OR REPLACE FUNCTION apply_distinct_incoming(
+    p_me text, p_process text,
+    p_from text[], p_to text[], p_base text[], p_type integer[], p_time bigint[], p_nonce bigint[],
+    p_rev bigint[], p_reenc bigint[], p_sha bytea[], p_blob bytea[], p_source text[])
+RETURNS TABLE (ord integer, verdict integer, to_pts bigint, to_elsewhere boolean,
+               from_pts bigint, from_elsewhere boolean, ws_sessions bigint)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_now bigint := now_ms();
+    v_n integer := cardinality(p_base);
+    v_verdict integer[]; v_skip boolean[]; v_served boolean[];
+    v_to_second text[]; v_from_second text[];
+    v_key text[]; v_out_key text[];
+    v_action smallint[]; v_cur_rev bigint[]; v_cur_reenc bigint[]; v_same boolean[];
+    v_d_act smallint[]; v_told boolean[];
+    v_any_second boolean; v_any_old boolean; v_any_told boolean;
+    v_ev_owner text[]; v_ev_kind smallint[]; v_ev_key text[];
+    v_pts bigint[];
+    v_live text[] := live_processes();
+BEGIN
+    SELECT array_agg(verdict), array_agg(verdict > 0), array_agg(true),
+           array_agg(to_second), array_agg(from_second),
+           array_agg(p_base[i] || '|' || p_type[i]), array_agg(p_base[i] || '|' || p_type[i] + 1),
+           bool_or(verdict = 0 AND (to_second IS NOT NULL OR from_second IS NOT NULL))
+    INTO v_verdict, v_skip, v_served, v_to_second, v_from_second, v_key, v_out_key, v_any_second
+    FROM (
+        SELECT i,
+            CASE p_me WHEN f1.server_login THEN f2.server_login
+                      WHEN f2.server_login THEN f1.server_login END AS from_second,
+            CASE p_me WHEN t1.server_login THEN t2.server_login
+                      WHEN t2.server_login THEN t1.server_login END AS to_second,
+            CASE WHEN f1.login IS NULL AND NOT EXISTS (SELECT FROM users u WHERE u.login = p_from[i])
+                   OR t1.login IS NULL AND NOT EXISTS (SELECT FROM users u WHERE u.login = p_to[i])
+                 THEN 2
+                 WHEN NOT coalesce(p_me IN (t1.server_login, t2.server_login), false) THEN 1
+                 WHEN GREATEST(p_time[i], p_rev[i], p_reenc[i]) - v_now > 86400000 THEN 3
+                 ELSE 0 END AS verdict
+        FROM generate_series(1, v_n) i
+        LEFT JOIN user_access_servers_current f1 ON f1.login = p_from[i] AND f1.slot = 1
+        LEFT JOIN user_access_servers_current f2 ON f2.login = p_from[i] AND f2.slot = 2
+        LEFT JOIN user_access_servers_current t1 ON t1.login = p_to[i] AND t1.slot = 1
+        LEFT JOIN user_access_servers_current t2 ON t2.login = p_to[i] AND t2.slot = 2
+        ORDER BY i) x;
+
+    SELECT * INTO v_action, v_cur_rev, v_cur_reenc, v_same
+    FROM apply_copies(v_now, 1, v_skip, v_served, p_to, v_key, p_from, p_to, p_base, p_type,
+                      p_time, p_nonce, p_rev, p_reenc, p_sha, p_blob);
+
+    -- 2: the row's revision is overtaken, 3: it waited for exactly this copy.
+    SELECT array_agg(d_act), array_agg(d_act > 0 AND state <> 'delivered' AND p_type[i] = 1),
+           bool_or(d_act > 0), bool_or(d_act > 0 AND state <> 'delivered' AND p_type[i] = 1)
+    INTO v_d_act, v_told, v_any_old, v_any_told
+    FROM (
+        SELECT i, d.state, (CASE WHEN v_skip[i] OR d.from_login IS NULL THEN 0
+            WHEN (v_cur_rev[i], v_cur_reenc[i]) > (d.revision_time_ms, d.reencrypted_at_ms) THEN 2
+            WHEN d.state = 'accepted' THEN 3 ELSE 0 END)::smallint AS d_act
+        FROM generate_series(1, v_n) i
+        LEFT JOIN dm_delivery_state d ON d.from_login = p_from[i] AND d.outgoing_key = v_out_key[i]
+        ORDER BY i) x;
+    IF v_any_old THEN
+        UPDATE dm_delivery_state d SET
+            revision_time_ms = v_cur_rev[i], reencrypted_at_ms = v_cur_reenc[i],
+            state = 'delivered',
+            attempt_no = CASE WHEN v_d_act[i] = 2 THEN 1 ELSE d.attempt_no END,
+            accepted_at_ms = CASE WHEN v_d_act[i] = 2 THEN v_now ELSE d.accepted_at_ms END,
+            claims = 0, next_attempt_at_ms = NULL, lease_owner = NULL, lease_until_ms = NULL,
+            row_version = d.row_version + 1, delivered_via = p_me, last_error = NULL,
+            updated_at_ms = v_now
+        FROM generate_series(1, v_n) i
+        WHERE v_d_act[i] > 0 AND d.from_login = p_from[i] AND d.outgoing_key = v_out_key[i];
+    END IF;
+
+    -- The recipient's own item, and the author's pair if it is kept here and its bytes changed.
+    IF v_any_second THEN
+        PERFORM put_outbox(v_now, array_agg(owner), array_agg(key), array_agg(also_owner),
+            array_agg(also), array_agg(changed), array_agg(synced), array_agg(v_now))
+        FROM (
+            SELECT p_to[i] AS owner, v_key[i] AS key, NULL AS also_owner, NULL AS also,
+                   v_action[i] > 0 AS changed,
+                   p_source[i] IS NOT DISTINCT FROM v_to_second[i] AND v_same[i] AS synced
+            FROM generate_series(1, v_n) i WHERE NOT v_skip[i] AND v_to_second[i] IS NOT NULL
+            UNION ALL
+            SELECT p_from[i], v_out_key[i], p_to[i], v_key[i], true, false
+            FROM generate_series(1, v_n) i
+            WHERE v_from_second[i] IS NOT NULL AND v_action[i] IN (1, 2, 4)) x;
+    END IF;
+
+    SELECT array_agg(CASE WHEN v_action[i] > 0 THEN p_to[i] END), array_agg(1::smallint)
+    INTO v_ev_owner, v_ev_kind FROM generate_series(1, v_n) i;
+    v_ev_key := v_key;
+    IF v_any_told THEN
+        SELECT v_ev_owner || array_agg(CASE WHEN v_told[i] THEN p_from[i] END),
+               v_ev_kind || array_agg(2::smallint), v_ev_key || v_out_key
+        INTO v_ev_owner, v_ev_kind, v_ev_key
+        FROM generate_series(1, v_n) i;
+    END IF;
+    v_pts := append_events(v_now, v_ev_owner, v_ev_kind, v_ev_key);
+
+    RETURN QUERY
+    SELECT i, v_verdict[i], v_pts[i], coalesce(t.elsewhere, false),
+           coalesce(v_pts[v_n + i], 0), coalesce(f.elsewhere, false), coalesce(t.n, 0)
+    FROM generate_series(1, v_n) i
+    LEFT JOIN LATERAL (
+        SELECT count(*) AS n, bool_or(s.connected_to <> p_process) AS elsewhere
+        FROM active_sessions s
+        WHERE s.login = p_to[i] AND s.connected_to = ANY (v_live)) t ON v_pts[i] > 0
+    LEFT JOIN LATERAL (
+        SELECT bool_or(s.connected_to <> p_process) AS elsewhere
+        FROM active_sessions s
+        WHERE s.login = p_from[i] AND s.connected_to = ANY (v_live)) f ON v_pts[v_n + i] > 0;
+END $$;
+COMMENT ON FUNCTION apply_distinct_incoming(text, text, text[], text[], text[], integer[], bigint[], bigint[], bigint[], bigint[], bytea[], bytea[], text[]) IS 'The work of apply_incoming; internal.';

@@ -1,0 +1,37 @@
+-- What an operator asks first: where is the message?
+
+CREATE OR REPLACE VIEW v_delivery AS
+SELECT d.from_login, d.to_login, d.state,
+       d.attempt_no AS attempt,
+       due_in_words(d.next_attempt_at_ms) AS next_attempt,
+       CASE WHEN d.lease_owner IS NULL THEN ''
+            WHEN d.lease_until_ms > now_ms()
+            THEN d.lease_owner || ' for ' || ms_in_words(d.lease_until_ms - now_ms())
+            ELSE d.lease_owner || ' ran out ' || ms_in_words(now_ms() - d.lease_until_ms) || ' ago'
+       END AS lease,
+       coalesce(d.last_error, '') AS last_error,
+       coalesce(d.delivered_via, '') AS delivered_via,
+       ms_in_words(now_ms() - d.accepted_at_ms) AS accepted_ago,
+       ms_in_words(now_ms() - d.updated_at_ms) AS changed_ago,
+       d.route_hint, d.claims, d.revision_time_ms, d.reencrypted_at_ms, d.row_version,
+       d.base_key, d.outgoing_key, d.incoming_key
+FROM dm_delivery_state d;
+COMMENT ON VIEW v_delivery IS 'One line per message: who to whom, how far it got, when it is tried next. Ask with from_login and outgoing_key, or from_login alone.';
+COMMENT ON COLUMN v_delivery.from_login IS 'Author.';
+COMMENT ON COLUMN v_delivery.to_login IS 'Recipient.';
+COMMENT ON COLUMN v_delivery.state IS 'accepted, delivered or failed.';
+COMMENT ON COLUMN v_delivery.attempt IS 'The attempt under way or to be made next; on a final row the one that decided.';
+COMMENT ON COLUMN v_delivery.next_attempt IS 'When: "in 24 s", "now", "overdue 3 s", "never".';
+COMMENT ON COLUMN v_delivery.lease IS 'Process making an attempt and how long it may; empty = nobody.';
+COMMENT ON COLUMN v_delivery.last_error IS 'Why the last attempt brought nothing.';
+COMMENT ON COLUMN v_delivery.delivered_via IS 'Server that confirmed.';
+COMMENT ON COLUMN v_delivery.accepted_ago IS 'Time since acceptance, where the schedule starts.';
+COMMENT ON COLUMN v_delivery.changed_ago IS 'Time since the last change of the row.';
+COMMENT ON COLUMN v_delivery.route_hint IS 'First current server of the recipient.';
+COMMENT ON COLUMN v_delivery.claims IS 'Leases in a row that ran out without a result.';
+COMMENT ON COLUMN v_delivery.revision_time_ms IS 'Revision the row is about.';
+COMMENT ON COLUMN v_delivery.reencrypted_at_ms IS 'Second half of the revision.';
+COMMENT ON COLUMN v_delivery.row_version IS 'Raised by every change.';
+COMMENT ON COLUMN v_delivery.base_key IS 'from|to|timeMs|nonce.';
+COMMENT ON COLUMN v_delivery.outgoing_key IS 'Key of the row.';
+COMMENT ON COLUMN v_delivery.incoming_key IS 'Key of the copy to be delivered.';
