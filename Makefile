@@ -94,9 +94,8 @@ check:             ## build with gcc and with clang + sanitizers, run every test
 	@/usr/bin/python3 tests/check.py
 
 lint:              ## formatting, clang-tidy, layer order, contracts, syntax of scripts
-	@tests/lint/run.sh
-	@$(MAKE) --no-print-directory -k -j$(JOBS) tidy
-	@echo "lint: all fine"
+	@tests/lint/run.sh && quick=fine; \
+	    $(MAKE) --no-print-directory -k -j$(JOBS) tidy && [ "$$quick" ] && echo "lint: all fine"
 
 # One stamp for each file, so that only what changed is looked at again.
 tidy: $(C_FILES:%=$(BUILD)/tidy/%.ok)

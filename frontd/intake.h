@@ -44,6 +44,7 @@ struct intake {
     bool author_fresh; /* its key was read for this request */
 };
 
+/* Begin. Ends in one of the two continuations, possibly before this returns. */
 void intake_start(struct intake *in);
 /* Free the blobs; the copies must not be used afterwards. May be repeated. */
 void intake_free(struct intake *in);

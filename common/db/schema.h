@@ -11,6 +11,7 @@
 
 enum { SCHEMA_CHECKSUM_SIZE = 65 }; /* SHA-256 in hex, with its NUL */
 
+/* Is it applied once and in order, unlike a function or view? */
 bool schema_is_migration(const struct sql_file *f);
 /* The file's key in schema_migrations: "0001", or the whole name of a function or view file. Freed
  * with free(). */
