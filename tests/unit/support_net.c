@@ -293,6 +293,7 @@ static void raw_connected(uv_connect_t *req, int status)
         return;
     assert_int_equal(status, 0);
     r->connected++;
+    assert_int_equal(uv_tcp_nodelay(&r->tcp, 1), 0);
     uv_read_start((uv_stream_t *)&r->tcp, raw_alloc, raw_read);
 }
 
