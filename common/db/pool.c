@@ -179,8 +179,7 @@ static void on_watchdog(uv_timer_t *t)
 static struct db_conn *least_busy(const struct db_pool *pool)
 {
     struct db_conn *best = NULL;
-    list_each(l, &pool->conns)
-    {
+    list_each(l, &pool->conns) {
         struct db_conn *c = db_conn_from_link(l);
         if (!best || db_conn_in_flight(c) < db_conn_in_flight(best))
             best = c;

@@ -217,8 +217,7 @@ void peer_calls_end_queue(struct peer *p, enum peer_result result, const char *e
 static struct peer_call *find_in_flight(const struct peer *p, const char *request_id)
 {
     /* At most max_in_flight_per_peer of them, and answers mostly come in order. */
-    list_each(n, &p->flight)
-    {
+    list_each(n, &p->flight) {
         struct peer_call *c = list_entry(n, struct peer_call, link);
         if (strcmp(c->request_id, request_id) == 0)
             return c;

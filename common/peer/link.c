@@ -49,8 +49,7 @@ static bool answer_lists(const json_t *payload, const char *capability)
     const json_t *list = json_object_get(payload, "capabilities");
     size_t i;
     const json_t *v;
-    json_array_foreach(list, i, v)
-    {
+    json_array_foreach(list, i, v) {
         const char *s = json_string_value(v);
         if (s && strcmp(s, capability) == 0)
             return true;

@@ -116,8 +116,7 @@ static bool make_room(struct peer_pool *pool)
 {
     if (map_size(pool->by_key) < pool->cfg.max_peers)
         return true;
-    list_each(n, &pool->peers)
-    {
+    list_each(n, &pool->peers) {
         struct peer *p = list_entry(n, struct peer, lru);
         if (!peer_has_calls(p)) {
             peer_forget(p, 1000, "unused");
@@ -279,8 +278,7 @@ void peer_call(struct peer_pool *pool, const char *login, const char *url, enum 
 void peer_pool_log(const struct peer_pool *pool)
 {
     int64_t now = clock_mono_ms();
-    list_each(n, &pool->peers)
-    {
+    list_each(n, &pool->peers) {
         const struct peer *p = list_entry(n, struct peer, lru);
         log_info("peer", LOG_S("peer", p->login), LOG_S("url", p->url),
                  LOG_S("state", state_names[p->state]), LOG_I("legacy", p->legacy),

@@ -86,15 +86,13 @@ static const char *number_problem(json_t *v)
             return "integers must lie within 2^53-1";
         return NULL;
     case JSON_OBJECT:
-        json_object_foreach(v, key, item)
-        {
+        json_object_foreach(v, key, item) {
             if (!problem)
                 problem = number_problem(item);
         }
         return problem;
     case JSON_ARRAY:
-        json_array_foreach(v, i, item)
-        {
+        json_array_foreach(v, i, item) {
             if (!problem)
                 problem = number_problem(item);
         }

@@ -149,9 +149,10 @@ int cmd_user_show(struct ctl *c)
            json_string_value(json_object_get(w.json, "source")));
     size_t i;
     json_t *server;
-    json_array_foreach(json_object_get(w.json, "accessServers"), i, server) printf(
-        "server %zu    %s  %s\n", i + 1, json_string_value(json_object_get(server, "serverLogin")),
-        json_string_value(json_object_get(server, "url")));
+    json_array_foreach(json_object_get(w.json, "accessServers"), i, server)
+        printf("server %zu    %s  %s\n", i + 1,
+               json_string_value(json_object_get(server, "serverLogin")),
+               json_string_value(json_object_get(server, "url")));
     json_decref(w.json);
     return CTL_OK;
 }

@@ -217,8 +217,7 @@ static void each(void **state, json_t *vectors, void (*check)(const json_t *v))
     size_t i = 0;
     json_t *v = NULL;
     assert_true(json_array_size(vectors) > 0);
-    json_array_foreach(vectors, i, v)
-    {
+    json_array_foreach(vectors, i, v) {
         free(*state);
         const char *name = json_string_value(json_object_get(v, "name"));
         *state = xasprintf("vector %zu %s", i, name ? name : "");
@@ -250,8 +249,7 @@ static struct bytes apply_cuts(const json_t *base, json_t *cuts)
     struct bytes b = bytes_of_hex(json_string_value(base));
     size_t i = 0;
     json_t *cut = NULL;
-    json_array_foreach(cuts, i, cut)
-    {
+    json_array_foreach(cuts, i, cut) {
         struct bytes in = hex_of(cut, "hex");
         size_t at = (size_t)int_of(cut, "at");
         size_t zeros = (size_t)int_of(cut, "zeros");
@@ -276,8 +274,7 @@ static void test_reject(void **state)
     const json_t *bases = member(j, "bases");
     size_t i = 0;
     json_t *v = NULL;
-    json_array_foreach(member(j, "cases"), i, v)
-    {
+    json_array_foreach(member(j, "cases"), i, v) {
         free(*state);
         *state = xasprintf("%s", text_of(v, "name"));
         struct bytes b = apply_cuts(member(bases, text_of(v, "base")), member(v, "cuts"));

@@ -30,8 +30,8 @@ static const char *ids(const struct list *head)
 {
     static char text[8];
     size_t n = 0, back = 0;
-    list_each(pos, (struct list *)(uintptr_t)head) text[n++] =
-        (char)('0' + list_entry(pos, struct item, link)->id);
+    list_each(pos, (struct list *)(uintptr_t)head)
+        text[n++] = (char)('0' + list_entry(pos, struct item, link)->id);
     text[n] = '\0';
     for (const struct list *l = head->prev; l != head; l = l->prev)
         back++;
@@ -110,8 +110,7 @@ static void safe_iteration_may_remove_current(void **state)
     make_items(&head);
     for (int i = 0; i < 4; i++)
         list_push(&head, &items[i].link);
-    list_each_safe(pos, &head)
-    {
+    list_each_safe(pos, &head) {
         if (list_entry(pos, struct item, link)->id % 2)
             list_remove(pos);
     }
