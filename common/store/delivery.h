@@ -44,7 +44,7 @@ typedef void (*store_delivery_status_cb)(void *ctx, enum db_status st,
 void store_delivery_status(struct store *s, const struct dm_key *key, store_delivery_status_cb cb,
                            void *ctx);
 
-/* One line of v_delivery as names and texts, for shinectl. `found` false: no such row. */
+/* One line of v_delivery as names and texts, for shinectl. `n` 0: no such row. */
 struct store_text_row {
     size_t n;
     const char *const *names;

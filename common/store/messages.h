@@ -30,8 +30,10 @@ const char *dm_state_name(enum dm_state s);
 
 /* What storing a container told the sessions of one owner. */
 struct store_told {
-    int64_t pts;    /* the event's position in the owner's log; 0 = no event (not served here, or
-                       nothing changed) */
+    int64_t pts; /* position in the owner's log of the event that shows the copy as it came; 0 = no
+                    event (not served here, or nothing changed), or one that must be read from the
+                    log (the state of an older row changed, a stored copy of a higher revision
+                    became visible) */
     bool elsewhere; /* sessions of this owner are connected to other processes: send the hint */
 };
 
@@ -41,6 +43,7 @@ struct store_pair {
     struct store_copy in, out;
     bool from_server; /* brought by a server: client-only rules do not apply, and the first attempt
                          is left to deliveryd, due at once */
+    const char *source; /* login of the server that brought it, if it was identified; else NULL */
     int64_t max_future_ms;  /* client rule for time fields against now_ms(); servers always 24 h */
     const char *session_id; /* the requesting session, not counted; NULL = none */
     void (*done)(struct store_pair *p, enum db_status st);
@@ -65,11 +68,14 @@ void store_accept_pair(struct store *s, struct store_pair *p);
 struct store_incoming {
     struct db_batch_item item;
     struct store_copy in;
+    const char *source; /* login of the server that brought it, if it was identified; else NULL */
     void (*done)(struct store_incoming *p, enum db_status st);
     void *ctx;
 
     enum store_verdict verdict;
     struct store_told to;
+    struct store_told from; /* the author is served here too and his row turned delivered: his
+                               DmDeliveryStateChanged */
     int64_t ws_sessions, push_sessions;
 };
 void store_apply_incoming(struct store *s, struct store_incoming *p);
@@ -92,6 +98,7 @@ struct store_history_item {
     const uint8_t *blob;
     size_t blob_len;
 };
+/* The same cursor for the next page: `time_ms` and `message_key` of the last row. */
 typedef void (*store_history_cb)(void *ctx, enum db_status st,
                                  const struct store_history_item *rows, size_t n, bool has_more);
 void store_history(struct store *s, const struct store_history_query *q, store_history_cb cb,

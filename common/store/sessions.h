@@ -27,6 +27,7 @@ struct store_session {
     int64_t
         generation; /* of this connection; a later log-in into the same session has a higher one */
 };
+/* `row` is NULL unless DB_OK. */
 typedef void (*store_session_cb)(void *ctx, enum db_status st, const struct store_session *row);
 
 /* Create a session, connected to this process. Creates the owner's event head if missing. */
@@ -58,9 +59,11 @@ struct store_event {
     const char *delivery_state; /* NULL = none */
     const uint8_t *blob;
     size_t blob_len;
+    bool more; /* on an owner's last row: further events wait behind it */
 };
-/* Events of several owners after a position each, at most `limit` per owner, ordered by owner and
- * pts. `rows` is valid during the callback. Cheap for owners with nothing new. */
+/* Events of several owners after a position each, ordered by owner (as given) and pts. At most
+ * `limit` per owner and about 1 MiB of blobs per owner, but at least one. `rows` is valid during
+ * the callback. Cheap for owners with nothing new. */
 typedef void (*store_events_cb)(void *ctx, enum db_status st, const struct store_event *rows,
                                 size_t n);
 void store_events_since(struct store *s, const char *const *owners, const int64_t *after, size_t n,

@@ -6,7 +6,8 @@
 --
 -- verdict: 0 stored (or nothing to change), 1 not served here, 2 unknown user, 3 a time is too far
 -- ahead. Other columns are meaningful for verdict 0 only. `state` is the state after the call.
--- `attempt`: the row is new work, leased to p_process until lease_ms from now.
+-- `attempt`: the row is new work, leased to p_process until lease_ms from now. from_pts, to_pts: the
+-- event that shows the copy as it came; 0 if there is none (other events are found by reading).
 --
 -- A pair that occurs twice in a batch gives what one call after the other would give: the batch is
 -- cut before each repetition and the parts are applied in order, under heads locked for all.
@@ -225,8 +226,8 @@ BEGIN
     v_pts := append_events(v_now, v_ev_owner, v_ev_kind, v_key);
 
     RETURN QUERY
-    SELECT i, v_verdict[i], v_state[i], e.from_pts, coalesce(f.elsewhere, false),
-           v_pts[2 * i - 1], coalesce(t.elsewhere, false),
+    SELECT i, v_verdict[i], v_state[i], v_pts[2 * i], coalesce(f.elsewhere, false),
+           CASE WHEN v_same[2 * i - 1] THEN v_pts[2 * i - 1] ELSE 0 END, coalesce(t.elsewhere, false),
            coalesce(f.n, 0) + CASE WHEN p_to[i] = p_from[i] AND f.n IS NOT NULL THEN 0
                                    ELSE coalesce(t.n, 0) END,
            e.attempt, v_version[i], CASE WHEN e.attempt THEN v_lease - (now_ms() - v_now) END,

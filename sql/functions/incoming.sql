@@ -149,7 +149,7 @@ BEGIN
     v_pts := append_events(v_now, v_ev_owner, v_ev_kind, v_ev_key);
 
     RETURN QUERY
-    SELECT i, v_verdict[i], v_pts[i], coalesce(t.elsewhere, false),
+    SELECT i, v_verdict[i], CASE WHEN v_same[i] THEN v_pts[i] ELSE 0 END, coalesce(t.elsewhere, false),
            coalesce(v_pts[v_n + i], 0), coalesce(f.elsewhere, false), coalesce(t.n, 0)
     FROM generate_series(1, v_n) i
     LEFT JOIN LATERAL (

@@ -1,0 +1,40 @@
+/* Shared by the files of common/store; not for others. */
+#ifndef SHINE_STORE_INTERNAL_H
+#define SHINE_STORE_INTERNAL_H
+
+#include "db/batch.h"
+#include "store/messages.h"
+
+struct store {
+    struct db_pool *pool;
+    char *server_login;
+    char *process_id;
+    struct db_batcher *pairs, *incoming, *finishes;
+};
+
+/* A call with a callback: who waits for it. `cb` is the callback of the public function, cast back
+ * by the handler that knows its type. */
+struct store_wait {
+    const struct db_stmt *stmt;
+    void (*cb)(void);
+    void *ctx;
+};
+/* Send `stmt`; `handler` gets a store_wait as its context, and frees it. */
+void store_call(struct store *s, const struct db_stmt *stmt, struct db_params *params,
+                db_cb handler, void (*cb)(void), void *ctx);
+/* Send `stmt`; nobody waits for the result. */
+void store_forget(struct store *s, const struct db_stmt *stmt, struct db_params *params);
+
+/* The status of a result; an error is logged with its SQLSTATE. */
+enum db_status store_status(const struct db_result *res, const struct db_stmt *stmt);
+
+/* Copy a text column; a value that does not fit is cut. */
+void store_copy_text(char *out, size_t size, const struct db_result *res, int row, int col);
+
+/* A state by its name; NONE for NULL. */
+enum dm_state store_state_of(const struct db_result *res, int row, int col);
+
+/* Batch kinds, each beside its build and done functions. */
+extern const struct db_batch_kind store_pair_kind, store_incoming_kind, store_finish_kind;
+
+#endif

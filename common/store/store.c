@@ -1,0 +1,75 @@
+/*
+ * The store object, and what its files share.
+ *
+ * Raises: errors of the database are logged and handed to the caller (environment).
+ */
+#include "store/internal.h"
+#include "util/log.h"
+#include "util/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Two statements of a kind at a time: one waits for its commit while the next is executed. More
+ * would only queue on the same heads. */
+enum { STATEMENTS_IN_FLIGHT = 2 };
+
+struct store *store_new(struct db_pool *pool, const struct store_identity *id, unsigned max_batch)
+{
+    struct store *s = xnew(struct store);
+    s->pool = pool;
+    s->server_login = xstrdup(id->server_login);
+    s->process_id = xstrdup(id->process_id);
+    s->pairs = db_batcher_new(pool, &store_pair_kind, s, max_batch, STATEMENTS_IN_FLIGHT);
+    s->incoming = db_batcher_new(pool, &store_incoming_kind, s, max_batch, STATEMENTS_IN_FLIGHT);
+    s->finishes = db_batcher_new(pool, &store_finish_kind, s, max_batch, STATEMENTS_IN_FLIGHT);
+    return s;
+}
+
+void store_free(struct store *s)
+{
+    if (!s)
+        return;
+    db_batcher_free(s->pairs);
+    db_batcher_free(s->incoming);
+    db_batcher_free(s->finishes);
+    free(s->server_login);
+    free(s->process_id);
+    free(s);
+}
+
+void store_call(struct store *s, const struct db_stmt *stmt, struct db_params *params,
+                db_cb handler, void (*cb)(void), void *ctx)
+{
+    struct store_wait *w = xnew(struct store_wait);
+    w->stmt = stmt;
+    w->cb = cb;
+    w->ctx = ctx;
+    db_call(s->pool, stmt, params, handler, w);
+}
+
+static void on_forgotten(void *ctx, const struct db_result *res)
+{
+    struct store_wait *w = ctx;
+    (void)store_status(res, w->stmt);
+    free(w);
+}
+
+void store_forget(struct store *s, const struct db_stmt *stmt, struct db_params *params)
+{
+    store_call(s, stmt, params, on_forgotten, NULL, NULL);
+}
+
+enum db_status store_status(const struct db_result *res, const struct db_stmt *stmt)
+{
+    enum db_status st = db_status(res);
+    if (st == DB_ERROR)
+        log_error("db_error", LOG_S("call", stmt->name), LOG_S("sqlstate", db_sqlstate(res)),
+                  LOG_S("message", db_message(res)));
+    return st;
+}
+
+void store_copy_text(char *out, size_t size, const struct db_result *res, int row, int col)
+{
+    (void)snprintf(out, size, "%s", db_text(res, row, col));
+}
