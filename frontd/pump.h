@@ -26,9 +26,11 @@ struct pump;
 
 /* One for a worker, which outlives it. Ended by pump_close(). */
 struct pump *pump_new(struct frontd *f);
-/* Stops listening and polling; `on_closed` follows when everything is freed. Sessions have been
- * removed before. */
-void pump_close(struct pump *p, void (*on_closed)(void *ctx), void *ctx);
+/* Send the hints that are collected and stop reading, listening and polling. Sessions have been
+ * removed before; operations may still tell, it goes nowhere. */
+void pump_stop(struct pump *p);
+/* After pump_stop(), when the database is closed. */
+void pump_free(struct pump *p);
 
 /* --- operations tell what they have committed --- */
 

@@ -56,13 +56,15 @@ struct session_identity {
  * ended meanwhile, the session is marked disconnected instead. */
 void session_log_in(struct session *s, const struct session_identity *id);
 
-/* --- all connections of a worker (worker.c) --- */
+/* --- all connections of a worker (sessions.c) --- */
 
 /* No connections yet. Freed by sessions_free(). */
 struct sessions;
 struct sessions *sessions_new(struct frontd *f);
 /* Ends with every connection gone. */
 void sessions_free(struct sessions *ss);
+/* The limits of accepted connections; for ws_listen(). */
+const struct ws_limits *sessions_limits(const struct sessions *ss);
 /* For ws_listen(); its `ctx` is the struct sessions. */
 bool sessions_accept(struct ws_listener *l, void *ctx, struct ws_conn *conn, const char *remote,
                      const struct ws_callbacks **callbacks, void **conn_ctx);

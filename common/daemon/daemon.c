@@ -6,7 +6,7 @@
  * end
  *
  * Grades of failure: a database that is away is environment, the daemon waits for it. An unusable
- * schema, a start() that fails and a stop that does not end are "cannot continue": exit 1.
+ * schema, a start() that fails and a stop that does not end are "cannot continue": exit 1 or 3.
  */
 #include "daemon/core.h"
 
@@ -84,8 +84,7 @@ static void check_done(uv_work_t *w, int cancelled)
     core->check_failures = db_pool_ready(d->db) ? core->check_failures + 1 : 0;
     if (core->check_failures >= CHECK_FAILURES_MAX) {
         log_error("schema_unusable", LOG_S("reason", error));
-        core->status = 1;
-        daemon_stop(d, "schema");
+        daemon_fail(d, DAEMON_UNUSABLE, "schema");
     } else {
         log_warn("schema_check_failed", LOG_S("reason", error));
         (void)uv_timer_start(&core->check_timer, check_again, RECHECK_MS, 0);
@@ -121,7 +120,7 @@ static void cut(uv_timer_t *t)
 {
     struct daemon *d = t->data;
     log_error("stop_cut", LOG_S("process", d->process_id), LOG_I("seconds", STOP_MS / 1000));
-    _exit(1);
+    _exit(DAEMON_FAILED);
 }
 
 static void close_handle(uv_handle_t *h)
@@ -138,6 +137,8 @@ static void leave_loop(void *ctx)
         close_handle((uv_handle_t *)&d->core->signals[i]);
     close_handle((uv_handle_t *)&d->core->timer);
     close_handle((uv_handle_t *)&d->core->check_timer);
+    if (d->spec->closed)
+        d->spec->closed(d);
 }
 
 /* Once: after the process row is removed, or when that takes too long. */
@@ -186,6 +187,13 @@ void daemon_stop(struct daemon *d, const char *reason)
     (void)uv_timer_stop(&d->core->check_timer);
     (void)uv_timer_start(&d->core->timer, cut, STOP_MS, 0);
     d->spec->stop(d);
+}
+
+void daemon_fail(struct daemon *d, int status, const char *reason)
+{
+    if (!d->core->stopping)
+        d->core->status = status;
+    daemon_stop(d, reason);
 }
 
 static void on_signal(uv_signal_t *s, int number)
@@ -246,14 +254,14 @@ int daemon_run(struct daemon *d, const struct daemon_spec *spec)
         log_error("bad_conninfo", LOG_S("origin", config_origin(d->config, "db.conninfo")),
                   LOG_S("reason", error));
         free(error);
-        return 1;
+        return DAEMON_FAILED;
     }
     start_handles(d);
     if (spec->needs_db)
         open_db(d);
     if (!spec->start(d)) {
         log_error("start_failed", LOG_S("process", d->process_id));
-        return 1;
+        return DAEMON_FAILED;
     }
     log_info("started", LOG_S("process", d->process_id), LOG_S("version", SHINE_VERSION));
     shine_assert(uv_run(d->loop, UV_RUN_DEFAULT) == 0);

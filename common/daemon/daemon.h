@@ -3,7 +3,7 @@
  * and heartbeat.
  *
  *   starting -> running -> stopping -> stopped (exit 0)
- *       \__________\___________\____-> exit 1 with a logged reason
+ *       \__________\___________\____-> exit 1..3 with a logged reason
  *
  * A daemon is a struct daemon_spec and its own modules. Options: -c FILE, --set KEY=VALUE
  * (repeatable), --check-config, --print-config,
@@ -44,8 +44,19 @@ struct daemon_spec {
     /* Begin an orderly stop (SIGTERM, SIGINT, or daemon_stop()): stop accepting, finish what is in
      * flight, then call daemon_stopped(). Called once. A stop not finished within 20 s is cut. */
     void (*stop)(struct daemon *d);
+    /* The database is closed, every call to it has ended, the loop ends when its handles are gone:
+     * close and free what remains. May be NULL. */
+    void (*closed)(struct daemon *d);
     /* SIGHUP; may be NULL. */
     void (*reload)(struct daemon *d);
+};
+
+/* Exit statuses beside 0. A supervisor need not try again after UNUSABLE without a person's help.
+ */
+enum {
+    DAEMON_FAILED = 1,   /* could not start, or a stop that did not end */
+    DAEMON_USAGE = 2,    /* command line or configuration */
+    DAEMON_UNUSABLE = 3, /* the database's schema does not fit this program */
 };
 
 /* Parse the command line and configuration and set up the log. Returns NULL when the process should
@@ -61,6 +72,8 @@ struct daemon *daemon_init(int argc, char **argv, const char *kind, const char *
 int daemon_run(struct daemon *d, const struct daemon_spec *spec);
 /* Ask for an orderly stop from inside. */
 void daemon_stop(struct daemon *d, const char *reason);
+/* The same, with another exit status than 0. The caller has logged why. */
+void daemon_fail(struct daemon *d, int status, const char *reason);
 /* The spec's stop() is finished: unregister the process, close the database, leave the loop. */
 void daemon_stopped(struct daemon *d);
 

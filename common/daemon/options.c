@@ -60,7 +60,7 @@ static int find_extra(const char *const *extra, const char *arg)
 static bool read_options(int argc, char **argv, const char *kind, const char *const *extra,
                          struct options *o, int *status)
 {
-    *status = 2;
+    *status = DAEMON_USAGE;
     for (int i = 1; i < argc; i++) {
         const char *a = argv[i];
         bool takes_value = strcmp(a, "-c") == 0 || strcmp(a, "--set") == 0;
@@ -134,7 +134,7 @@ struct daemon *daemon_init(int argc, char **argv, const char *kind, const char *
     if (!read_options(argc, argv, kind, extra, &o, status))
         return NULL;
     struct config *config = config_new(settings_keys);
-    *status = 2;
+    *status = DAEMON_USAGE;
     if (!load(config, &o, argc, argv, &error)) {
         (void)fail(xasprintf("%s: %s", kind, error));
         free(error);

@@ -128,7 +128,7 @@ static char *check_addresses(const struct config *c, const char *key, int *n)
                      config_origin(c, key), key);
 }
 
-static bool server_login_valid(const char *s)
+bool settings_server_login_valid(const char *s)
 {
     static const char first[] = "abcdefghijklmnopqrstuvwxyz0123456789";
     size_t n = strlen(s);
@@ -140,7 +140,7 @@ static char *check_server(const struct config *c)
 {
     struct ws_url url;
     const char *login = config_str(c, "server.SHiNE.login"), *text = config_str(c, "server.url");
-    if (*login && !server_login_valid(login))
+    if (*login && !settings_server_login_valid(login))
         return xasprintf("%s: server.SHiNE.login must be [a-z0-9][a-z0-9_.-]{0,62}",
                          config_origin(c, "server.SHiNE.login"));
     if (*text && !ws_url_parse(text, &url))

@@ -19,6 +19,9 @@ extern const struct config_key settings_keys[];
  * (freed with free()). */
 char *settings_check(const struct config *c);
 
+/* True if `s` is a server login: [a-z0-9][a-z0-9_.-]{0,62}. */
+bool settings_server_login_valid(const char *s);
+
 /* Values of key `log.format` (enum log_format), `log.level` (enum log_level) and
  * `directory.addUser`. */
 enum { SETTINGS_ADD_USER_OFF, SETTINGS_ADD_USER_OPEN };

@@ -1,0 +1,235 @@
+/*
+ * Operations about the server and about users: Ping, GetServerInfo, AddUser, GetUser.
+ *
+ * Grades of failure: environment (answered).
+ */
+#include "frontd/frontd.h"
+#include "frontd/ops.h"
+
+#include "daemon/settings.h"
+#include "frontd/auth.h"
+#include "net/ws.h"
+#include "rpc/fields.h"
+#include "store/users.h"
+#include "util/base64.h"
+#include "util/clock.h"
+#include "util/mem.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PROTOCOL_VERSION 1
+enum { KEY_TEXT_MAX = 64, ACCESS_SERVERS_MAX = 2 };
+
+void frontd_ping(struct rpc_call *call)
+{
+    struct rpc_fields f = rpc_fields_of(rpc_payload(call));
+    int64_t ts = clock_wall_ms();
+    if (rpc_int_opt(&f, "ts", -DM_INT_MAX, DM_INT_MAX, &ts))
+        rpc_reply(call, json_pack("{s:I}", "ts", (json_int_t)ts));
+    else
+        rpc_fail(call, RPC_BAD_FIELDS, f.problem);
+}
+
+static json_t *limit(const struct config *c, const char *key)
+{
+    return json_integer(config_int(c, key));
+}
+
+void frontd_get_server_info(struct rpc_call *call)
+{
+    const struct config *c = frontd_of(call)->config;
+    json_t *limits = json_pack(
+        "{s:o, s:o, s:o, s:o, s:o, s:o}", "clientBodyBytes", limit(c, "limits.clientBodyBytes"),
+        "maxMessageBytes", limit(c, "ws.maxMessageBytes"), "maxAnswerBytes",
+        limit(c, "limits.maxAnswerBytes"), "inFlightPerConnection",
+        limit(c, "limits.inFlightPerConnection"), "sessionsPerUser",
+        limit(c, "limits.sessionsPerUser"), "maxFutureMs", limit(c, "dm.maxFutureMs"));
+    rpc_reply(call,
+              json_pack("{s:s, s:s, s:s, s:s, s:i, s:o, s:o}", "serverLogin",
+                        config_str(c, "server.SHiNE.login"), "url", config_str(c, "server.url"),
+                        "version", SHINE_VERSION, "description",
+                        config_str(c, "server.description"), "protocolVersion", PROTOCOL_VERSION,
+                        "capabilities", peer_capabilities(), "limits", limits));
+}
+
+/* --- GetUser --- */
+
+static void get_user_done(void *ctx, enum db_status st, const struct store_user *user)
+{
+    struct rpc_call *call = ctx;
+    char key[KEY_TEXT_MAX];
+    if (st != DB_OK) {
+        frontd_fail_db(call, st);
+        return;
+    }
+    if (!user) {
+        rpc_reply(call, json_pack("{s:b}", "exists", 0));
+        return;
+    }
+    base64_encode(user->client_key, sizeof user->client_key, key);
+    json_t *servers = json_array();
+    for (unsigned i = 0; i < user->n_servers; i++)
+        (void)json_array_append_new(servers,
+                                    json_pack("{s:s, s:s}", "serverLogin", user->servers[i].login,
+                                              "url", user->servers[i].url));
+    rpc_reply(call, json_pack("{s:b, s:s, s:s, s:o, s:s*, s:s*}", "exists", 1, "login", user->login,
+                              "clientKey", key, "accessServers", servers, "encKey", user->enc_key,
+                              "encKeySigB64", user->enc_key_sig));
+}
+
+/* Reads the table, not the cache: the access servers may have changed. */
+void frontd_get_user(struct rpc_call *call)
+{
+    struct rpc_fields f = rpc_fields_of(rpc_payload(call));
+    const char *login;
+    if (!rpc_str(&f, "login", 256, &login))
+        rpc_fail(call, RPC_BAD_FIELDS, f.problem);
+    else if (!dm_login_valid(login)) /* nobody can have it */
+        rpc_reply(call, json_pack("{s:b}", "exists", 0));
+    else
+        store_get_user(frontd_of(call)->store, login, get_user_done, call);
+}
+
+/* --- AddUser --- */
+
+/* The request, borrowed from the payload, which lives as long as the call. */
+struct add_user {
+    const char *login, *client_key, *enc_key, *enc_key_sig;
+    int64_t time_ms;
+    uint8_t signature[DM_SIG_BYTES];
+    struct store_user user;
+};
+
+/* One server login and URL of the list. */
+static bool read_route(const json_t *item, struct store_route *r)
+{
+    struct rpc_fields f = rpc_fields_of(item);
+    const char *login, *url;
+    struct ws_url parsed;
+    if (!json_is_object(item) || !rpc_str(&f, "serverLogin", SHINE_SERVER_LOGIN_MAX, &login) ||
+        !rpc_str(&f, "url", SHINE_URL_MAX, &url))
+        return false;
+    if (!settings_server_login_valid(login) || !ws_url_parse(url, &parsed) || !parsed.tls ||
+        strpbrk(url, ",= "))
+        return false;
+    memcpy(r->login, login, strlen(login) + 1);
+    memcpy(r->url, url, strlen(url) + 1);
+    return true;
+}
+
+static enum rpc_error read_servers(struct rpc_fields *f, struct store_user *user,
+                                   const char **message)
+{
+    const json_t *list;
+    if (!rpc_array(f, "accessServers", SIZE_MAX, &list))
+        return RPC_BAD_FIELDS;
+    if (json_array_size(list) > ACCESS_SERVERS_MAX) {
+        *message = "a user has at most two access servers";
+        return RPC_TOO_MANY_ACCESS_SERVERS;
+    }
+    *message = "accessServers must be one or two of {serverLogin, url:\"wss://…\"}";
+    user->n_servers = (unsigned)json_array_size(list);
+    for (unsigned i = 0; i < user->n_servers; i++)
+        if (!read_route(json_array_get(list, i), &user->servers[i]))
+            return RPC_BAD_FIELDS;
+    bool same = user->n_servers == 2 && strcmp(user->servers[0].login, user->servers[1].login) == 0;
+    return user->n_servers == 0 || same ? RPC_BAD_FIELDS : RPC_OK;
+}
+
+/* The encryption key, if there is one, is signed by the client key. */
+static enum rpc_error check_enc_key(const struct add_user *a, const char **message)
+{
+    uint8_t key[DM_KEY_BYTES], signature[DM_SIG_BYTES];
+    *message = "encKey and encKeySigB64 belong together";
+    if (!a->enc_key && !a->enc_key_sig)
+        return RPC_OK;
+    if (!a->enc_key || !a->enc_key_sig)
+        return RPC_BAD_FIELDS;
+    *message = "encKey must be Base64 of 32 bytes, encKeySigB64 of 64";
+    if (!base64_decode_exact(a->enc_key, key, sizeof key) ||
+        !base64_decode_exact(a->enc_key_sig, signature, sizeof signature))
+        return RPC_BAD_KEY_FORMAT;
+    char *text = xasprintf("SHiNE_ENC_KEY:%s:%s", a->login, a->enc_key);
+    bool ok = auth_verify(text, signature, a->user.client_key);
+    free(text);
+    *message = "encKeySigB64 is not the client key's signature";
+    return ok ? RPC_OK : RPC_BAD_SIGNATURE;
+}
+
+/* `message` may be filled in place: it lives in the caller. */
+static enum rpc_error check_proof(struct rpc_fields *f, struct add_user *a, char message[160])
+{
+    const char *sentence;
+    if (!rpc_int(f, "timeMs", 0, DM_INT_MAX, &a->time_ms) ||
+        !rpc_bytes(f, "signatureB64", a->signature, sizeof a->signature))
+        return RPC_BAD_FIELDS;
+    if (!auth_time_ok(a->time_ms, message, 160))
+        return RPC_TIME_SKEW;
+    char *text = xasprintf("SHiNE_ADD_USER:%s:%s:%" PRId64, a->login, a->client_key, a->time_ms);
+    bool ok = auth_verify(text, a->signature, a->user.client_key);
+    free(text);
+    sentence = "the request is not signed by the key it adds";
+    memcpy(message, sentence, strlen(sentence) + 1);
+    return ok ? RPC_OK : RPC_BAD_SIGNATURE;
+}
+
+static void add_user_done(void *ctx, enum db_status st, enum store_add verdict)
+{
+    struct rpc_call *call = ctx;
+    if (st != DB_OK) {
+        frontd_fail_db(call, st);
+        return;
+    }
+    /* In the cache it may stand as missing. */
+    directory_forget(frontd_of(call)->directory,
+                     json_string_value(json_object_get(rpc_payload(call), "login")));
+    if (verdict == STORE_OTHER_KEY)
+        rpc_fail(call, RPC_USER_ALREADY_EXISTS, "the login exists with another key");
+    else
+        rpc_reply(call, NULL);
+}
+
+void frontd_add_user(struct rpc_call *call)
+{
+    struct frontd *fr = frontd_of(call);
+    struct rpc_fields f = rpc_fields_of(rpc_payload(call));
+    struct add_user a = {0};
+    const char *message = "";
+    char buffer[160] = "";
+    if (config_enum(fr->config, "directory.addUser") != SETTINGS_ADD_USER_OPEN) {
+        rpc_fail(call, RPC_ADD_USER_DISABLED, "users are added by this server's operator");
+        return;
+    }
+    if (!rpc_str(&f, "login", 256, &a.login) || !rpc_str(&f, "clientKey", 256, &a.client_key) ||
+        !rpc_str_opt(&f, "encKey", 256, &a.enc_key) ||
+        !rpc_str_opt(&f, "encKeySigB64", 256, &a.enc_key_sig)) {
+        rpc_fail(call, RPC_BAD_FIELDS, f.problem);
+        return;
+    }
+    if (!dm_login_valid(a.login)) {
+        rpc_fail(call, RPC_BAD_LOGIN, "a login is [a-z0-9_]{1,30}");
+        return;
+    }
+    if (!base64_decode_exact(a.client_key, a.user.client_key, sizeof a.user.client_key)) {
+        rpc_fail(call, RPC_BAD_KEY_FORMAT, "clientKey must be Base64 of 32 bytes");
+        return;
+    }
+    enum rpc_error e = read_servers(&f, &a.user, &message);
+    if (e == RPC_OK)
+        e = check_enc_key(&a, &message);
+    if (e == RPC_OK && config_bool(fr->config, "directory.addUserProof")) {
+        e = check_proof(&f, &a, buffer);
+        message = buffer;
+    }
+    if (e != RPC_OK) {
+        rpc_fail(call, e, f.problem[0] ? f.problem : message);
+        return;
+    }
+    memcpy(a.user.login, a.login, strlen(a.login) + 1);
+    a.user.enc_key = a.enc_key;
+    a.user.enc_key_sig = a.enc_key_sig;
+    a.user.source = "local";
+    store_add_user(fr->store, &a.user, add_user_done, call);
+}

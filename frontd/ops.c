@@ -1,0 +1,22 @@
+/*
+ * The dispatch table of frontd.
+ */
+#include "frontd/ops.h"
+
+const struct rpc_op frontd_ops[] = {
+    {"Ping", 0, frontd_ping},
+    {"GetServerInfo", 0, frontd_get_server_info},
+    {"AddUser", 0, frontd_add_user},
+    {"GetUser", 0, frontd_get_user},
+    {"AuthChallenge", 0, frontd_auth_challenge},
+    {"CreateAuthSession", 0, frontd_create_auth_session},
+    {"SessionChallenge", 0, frontd_session_challenge},
+    {"SessionLogin", 0, frontd_session_login},
+    {"SendMessagePair", 0, frontd_send_message_pair},
+    {"ReceiveOutcomingMessage", 0, frontd_send_message_pair},
+    {"ReceiveIncomingMessage", 0, frontd_receive_incoming_message},
+    {"GetDirectMessages", RPC_NEEDS_SESSION, frontd_get_direct_messages},
+    {"GetDmDeliveryStatus", 0, frontd_get_dm_delivery_status},
+    {"ServerHello", 0, frontd_server_hello},
+    {.name = 0},
+};
