@@ -16,7 +16,6 @@
 #include "rpc/dispatch.h"
 
 struct pump;
-struct listeners;
 
 struct frontd {
     struct daemon *daemon;
@@ -28,7 +27,6 @@ struct frontd {
     struct delivery *delivery;
     struct pump *pump;
     struct rpc_table *ops;
-    struct listeners *listeners;
 
     /* Settings read on hot paths, taken from `config` once. */
     const char *server_login; /* "" = not configured: operations answer frontd_configured() */

@@ -96,8 +96,7 @@ void pump_leave(struct pump *p, struct pump_member *m)
 static void send_event(struct pump_owner *o, int64_t pts, char *text, size_t len)
 {
     o->last = pts;
-    list_each_safe(n, &o->members)
-    {
+    list_each_safe(n, &o->members) {
         struct pump_member *m = list_entry(n, struct pump_member, link);
         if (m->seen >= pts)
             continue;

@@ -116,8 +116,9 @@ void sessions_removed(struct session *s)
 
 static void close_all(struct sessions *ss)
 {
-    list_each_safe(n, &ss->connected) session_close(list_entry(n, struct session, link),
-                                                    SESSION_CLOSE_GOING_AWAY, "the server stops");
+    list_each_safe(n, &ss->connected)
+        session_close(list_entry(n, struct session, link), SESSION_CLOSE_GOING_AWAY,
+                      "the server stops");
 }
 
 static void deadline(uv_timer_t *t)
@@ -138,8 +139,7 @@ void sessions_stop(struct sessions *ss, uint32_t deadline_ms, void (*on_done)(vo
     ss->stopping = true;
     ss->on_stopped = on_done;
     ss->stopped_ctx = ctx;
-    list_each_safe(n, &ss->connected)
-    {
+    list_each_safe(n, &ss->connected) {
         struct session *s = list_entry(n, struct session, link);
         if (s->in_flight == 0)
             session_close(s, SESSION_CLOSE_GOING_AWAY, "the server stops");
