@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define TIME_LIMIT_NS ((uint64_t)60 * 1000 * 1000 * 1000)
+#define TIME_LIMIT_NS ((uint64_t)20 * 1000 * 1000 * 1000)
 
 static void on_limit(uv_timer_t *t)
 {

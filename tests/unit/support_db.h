@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <uv.h>
 
-/* Turn the loop until `cond` holds. False after a minute. */
+/* Turn the loop until `cond` holds. False after 20 s. */
 bool run_until(uv_loop_t *loop, bool (*cond)(void *ctx), void *ctx);
 /* Turn the loop until the pool is ready. */
 bool run_until_ready(uv_loop_t *loop, struct db_pool *pool);
