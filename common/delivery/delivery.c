@@ -83,10 +83,11 @@ struct delivery *delivery_new(uv_loop_t *loop, struct store *store, struct peer_
 static void on_idle_timer(uv_timer_t *t)
 {
     struct delivery *d = t->data;
+    if (d->open > 0 || !d->on_idle) /* an attempt came meanwhile, or it was told before */
+        return;
     void (*on_idle)(void *ctx) = d->on_idle;
     d->on_idle = NULL;
-    if (on_idle)
-        on_idle(d->idle_ctx);
+    on_idle(d->idle_ctx);
 }
 
 static void tell_if_idle(struct delivery *d)

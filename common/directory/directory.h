@@ -20,6 +20,10 @@ struct directory;
 struct directory_user {
     char login[DM_LOGIN_MAX + 1];
     uint8_t client_key[DM_KEY_BYTES];
+    /* Logins of the access servers as they were when last read, "" where there is none. Only to
+     * tell servers from clients: what is served here, and where messages go, is the store's word.
+     */
+    char servers[2][SHINE_SERVER_LOGIN_MAX + 1];
 };
 
 enum directory_result {

@@ -1,0 +1,437 @@
+/*
+ * Attempts at delivery: the table of what counts as a try, and whole attempts through a real pool
+ * against scripted servers. The recording is taken by a store of the test's own (it defines
+ * store_finish_attempt(), so that the library's is not linked).
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "delivery/delivery.h"
+#include "delivery/verdict.h"
+#include "support_peer.h"
+#include "util/log.h"
+#include "util/mem.h"
+
+/* --- the table --- */
+
+static void test_table(void **state)
+{
+    (void)state;
+    static const struct {
+        struct peer_answer a;
+        const char *payload;
+        enum delivery_verdict verdict;
+        int64_t retry_after_ms;
+    } rows[] = {
+        {{.result = PEER_ANSWER, .status = 200}, "{}", DELIVERY_OK, 0},
+        {{.result = PEER_ANSWER, .status = 202}, "{}", DELIVERY_OK, 0},
+        {{.result = PEER_ANSWER, .status = 300}, "{}", DELIVERY_TRIED, 0},
+        {{.result = PEER_ANSWER, .status = 400, .error = "UNKNOWN_OP"}, "{}", DELIVERY_TRIED, 0},
+        {{.result = PEER_ANSWER, .status = 422, .error = "BAD_SIGNATURE"}, "{}", DELIVERY_TRIED, 0},
+        {{.result = PEER_ANSWER, .status = 404, .error = "USER_NOT_FOUND"},
+         "{}",
+         DELIVERY_TRIED,
+         0},
+        {{.result = PEER_ANSWER, .status = 500, .error = "INTERNAL_ERROR"},
+         "{}",
+         DELIVERY_TRIED,
+         0},
+        {{.result = PEER_ANSWER, .status = 403, .error = "LOCAL_SERVER_NOT_ACCESS_SERVER"},
+         "{}",
+         DELIVERY_NOT_SERVED,
+         0},
+        {{.result = PEER_ANSWER, .status = 403, .error = "BLOCKED"}, "{}", DELIVERY_TRIED, 0},
+        {{.result = PEER_ANSWER, .status = 429}, "{\"retryAfterMs\":700}", DELIVERY_NOT_TRIED, 700},
+        {{.result = PEER_ANSWER, .status = 503}, "{\"retryAfterMs\":0}", DELIVERY_NOT_TRIED, 0},
+        {{.result = PEER_ANSWER, .status = 503},
+         "{\"retryAfterMs\":60001}",
+         DELIVERY_NOT_TRIED,
+         60000},
+        {{.result = PEER_ANSWER, .status = 503}, "{\"retryAfterMs\":-1}", DELIVERY_NOT_TRIED, 5000},
+        {{.result = PEER_ANSWER, .status = 503},
+         "{\"retryAfterMs\":\"1\"}",
+         DELIVERY_NOT_TRIED,
+         5000},
+        {{.result = PEER_ANSWER, .status = 503}, "{}", DELIVERY_NOT_TRIED, 5000},
+        {{.result = PEER_UNREACHABLE, .dial_failed = true}, NULL, DELIVERY_TRIED, 0},
+        {{.result = PEER_LOST, .written = true}, NULL, DELIVERY_TRIED, 0},
+        {{.result = PEER_LOST}, NULL, DELIVERY_NOT_TRIED, 2000},
+        {{.result = PEER_TIMEOUT, .written = true}, NULL, DELIVERY_TRIED, 0},
+        {{.result = PEER_TIMEOUT, .dial_failed = true}, NULL, DELIVERY_TRIED, 0},
+        {{.result = PEER_TIMEOUT}, NULL, DELIVERY_NOT_TRIED, 2000},
+        {{.result = PEER_OVERLOADED}, NULL, DELIVERY_NOT_TRIED, 2000},
+        {{.result = PEER_SHUTDOWN}, NULL, DELIVERY_NOT_TRIED, 2000},
+        {{.result = PEER_SHUTDOWN, .written = true}, NULL, DELIVERY_TRIED, 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct peer_answer a = rows[i].a;
+        if (!a.error)
+            a.error = "";
+        json_t *payload = rows[i].payload ? json_loads(rows[i].payload, 0, NULL) : NULL;
+        a.payload = payload;
+        struct delivery_judgement j = delivery_judge(&a);
+        if (j.verdict != rows[i].verdict || j.retry_after_ms != rows[i].retry_after_ms)
+            fail_msg("row %zu: verdict %d, retry %d", i, (int)j.verdict, (int)j.retry_after_ms);
+        json_decref(payload);
+    }
+}
+
+static void test_reason_is_bounded(void **state)
+{
+    (void)state;
+    char error[4096];
+    memset(error, 'E', sizeof error - 1);
+    error[sizeof error - 1] = '\0';
+    struct peer_answer a = {.result = PEER_ANSWER, .status = 400, .error = error};
+    struct delivery_judgement j = delivery_judge(&a);
+    assert_true(strlen(j.reason) < 64);
+    assert_memory_equal("answered 400 EEEE", j.reason, 17);
+}
+
+/* --- a store of our own --- */
+
+struct store {
+    uv_loop_t *loop;
+    unsigned n;
+    struct store_finish last; /* what was recorded */
+    char via[64], error[400], key[DM_MESSAGE_KEY_MAX];
+    enum db_status status; /* what the recording comes to */
+    struct store_finish *pending;
+    uv_timer_t timer;
+};
+
+static void on_store_timer(uv_timer_t *t)
+{
+    struct store *s = t->data;
+    struct store_finish *f = s->pending;
+    s->pending = NULL;
+    f->recorded = true;
+    f->state = f->outcome == STORE_ATTEMPT_DELIVERED ? DM_STATE_DELIVERED : DM_STATE_ACCEPTED;
+    f->from = (struct store_told){.pts = f->outcome == STORE_ATTEMPT_DELIVERED ? 7 : 0};
+    f->done(f, s->status);
+}
+
+void store_finish_attempt(struct store *s, struct store_finish *f)
+{
+    assert_null(s->pending);
+    s->n++;
+    s->last = *f;
+    (void)snprintf(s->via, sizeof s->via, "%s", f->via);
+    (void)snprintf(s->error, sizeof s->error, "%s", f->error);
+    (void)snprintf(s->key, sizeof s->key, "%s", f->outgoing_key);
+    s->pending = f;
+    (void)uv_timer_start(&s->timer, on_store_timer, 0, 0);
+}
+
+/* --- fixture --- */
+
+struct fixture {
+    uv_loop_t loop;
+    struct store store;
+    struct peer_pool *pool;
+    struct delivery *delivery;
+    struct fake_server a, b;
+    bool idle, pool_closed, in_attempt;
+    unsigned reports;
+    struct delivery_report report;
+    struct delivery_task task;
+};
+
+static const uint8_t blob[] = {0, 1, 2, 250, 251, 252, 253};
+
+static void start(struct fixture *x, unsigned max_in_flight)
+{
+    struct delivery_config cfg = {.server_login = "home", .max_in_flight = max_in_flight};
+    x->delivery = delivery_new(&x->loop, &x->store, x->pool, &cfg);
+}
+
+static int setup(void **state)
+{
+    struct fixture *x = xnew(struct fixture);
+    assert_int_equal(0, uv_loop_init(&x->loop));
+    fake_server_start(&x->a, &x->loop, "server_a");
+    fake_server_start(&x->b, &x->loop, "server_b");
+    x->store = (struct store){.loop = &x->loop, .status = DB_OK};
+    (void)uv_timer_init(&x->loop, &x->store.timer);
+    x->store.timer.data = &x->store;
+    struct peer_config cfg = {.server_login = "home",
+                              .ping_idle_ms = 60000,
+                              .pong_timeout_ms = 5000,
+                              .request_timeout_ms = 5000,
+                              .connect_timeout_ms = 5000,
+                              .caller_timeout_ms = 8000,
+                              .max_queue_per_peer = 10,
+                              .allow_private_addresses = true};
+    x->pool = peer_pool_new(&x->loop, &cfg);
+    x->task = (struct delivery_task){.from_login = "alice",
+                                     .outgoing_key = "alice|bob|5|6|2",
+                                     .revision_time_ms = 11,
+                                     .reencrypted_at_ms = 12,
+                                     .row_version = 13,
+                                     .blob = blob,
+                                     .blob_len = sizeof blob,
+                                     .n_routes = 2,
+                                     .deadline_ms = 5000};
+    (void)snprintf(x->task.routes[0].login, sizeof x->task.routes[0].login, "server_a");
+    (void)snprintf(x->task.routes[0].url, sizeof x->task.routes[0].url, "%s", x->a.url);
+    (void)snprintf(x->task.routes[1].login, sizeof x->task.routes[1].login, "server_b");
+    (void)snprintf(x->task.routes[1].url, sizeof x->task.routes[1].url, "%s", x->b.url);
+    *state = x;
+    return 0;
+}
+
+static void on_idle(void *ctx)
+{
+    ((struct fixture *)ctx)->idle = true;
+}
+
+static void on_pool_closed(void *ctx)
+{
+    ((struct fixture *)ctx)->pool_closed = true;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *x = *state;
+    peer_pool_close(x->pool, on_pool_closed, x);
+    loop_until(&x->loop, &x->pool_closed);
+    if (!x->idle) {
+        delivery_drain(x->delivery, on_idle, x);
+        assert_false(x->idle);
+        loop_until(&x->loop, &x->idle);
+    }
+    delivery_free(x->delivery);
+    uv_close((uv_handle_t *)&x->store.timer, NULL);
+    fake_server_stop(&x->a);
+    fake_server_stop(&x->b);
+    loop_finish(&x->loop);
+    free(x);
+    return 0;
+}
+
+static void on_report(void *ctx, const struct delivery_report *r)
+{
+    struct fixture *x = ctx;
+    assert_false(x->in_attempt);
+    x->reports++;
+    x->report = *r;
+}
+
+static void attempt(struct fixture *x)
+{
+    x->in_attempt = true;
+    delivery_attempt(x->delivery, &x->task, on_report, x);
+    x->in_attempt = false;
+}
+
+static void unserved(struct fake_server *s, struct ws_conn *conn, const char *op, const char *id)
+{
+    (void)s;
+    fake_fail(conn, op, id, 403, "LOCAL_SERVER_NOT_ACCESS_SERVER", NULL);
+}
+
+static void busy(struct fake_server *s, struct ws_conn *conn, const char *op, const char *id)
+{
+    fake_fail(conn, op, id, 503, "OVERLOADED", s->ctx);
+}
+
+static void silent(struct fake_server *s, struct ws_conn *conn, const char *op, const char *id)
+{
+    (void)s;
+    (void)conn;
+    (void)op;
+    (void)id;
+}
+
+/* --- attempts --- */
+
+static void test_what_is_called_and_recorded(void **state)
+{
+    struct fixture *x = *state;
+    start(x, 10);
+    x->task.n_routes = 1;
+    attempt(x);
+    loop_until_count(&x->loop, &x->reports, 1);
+    assert_string_equal("ReceiveIncomingMessage", x->a.seen[0]);
+    json_t *want =
+        json_pack("{s:s, s:s}", "incomingBlobB64", "AAEC+vv8/Q==", "sourceServerLogin", "home");
+    assert_true(json_equal(want, x->a.payload));
+    json_decref(want);
+    assert_int_equal(0, x->b.accepted);
+    assert_int_equal(STORE_ATTEMPT_DELIVERED, x->store.last.outcome);
+    assert_string_equal("server_a", x->store.via);
+    assert_string_equal("", x->store.error);
+    assert_string_equal("alice|bob|5|6|2", x->store.key);
+    assert_int_equal(11, x->store.last.revision_time_ms);
+    assert_int_equal(12, x->store.last.reencrypted_at_ms);
+    assert_int_equal(13, x->store.last.row_version);
+    assert_true(x->report.recorded);
+    assert_int_equal(DM_STATE_DELIVERED, x->report.state);
+    assert_int_equal(7, x->report.from.pts);
+}
+
+static void test_first_success_decides(void **state)
+{
+    struct fixture *x = *state;
+    start(x, 10);
+    x->a.on_request = silent;
+    attempt(x);
+    loop_until_count(&x->loop, &x->reports, 1); /* although the other one is silent */
+    loop_until_count(&x->loop, &x->a.n_seen, 1);
+    assert_string_equal("server_b", x->store.via);
+    assert_int_equal(DM_STATE_DELIVERED, x->report.state);
+    /* The silent one ends later and changes nothing. */
+    fake_answer(fake_server_conn(&x->a), x->a.seen[0], x->a.ids[0]);
+    delivery_drain(x->delivery, on_idle, x);
+    loop_until(&x->loop, &x->idle);
+    assert_int_equal(1, x->store.n);
+    assert_int_equal(1, x->reports);
+}
+
+static void test_success_after_failure(void **state)
+{
+    struct fixture *x = *state;
+    start(x, 10);
+    x->a.on_request = unserved;
+    attempt(x);
+    loop_until_count(&x->loop, &x->reports, 1);
+    assert_int_equal(STORE_ATTEMPT_DELIVERED, x->store.last.outcome);
+    assert_string_equal("server_b", x->store.via);
+    assert_string_equal("", x->store.error);
+}
+
+static void test_both_fail(void **state)
+{
+    struct fixture *x = *state;
+    start(x, 10);
+    x->a.on_request = unserved;
+    x->b.hello = FAKE_HELLO_REFUSE;
+    attempt(x);
+    loop_until_count(&x->loop, &x->reports, 1);
+    assert_int_equal(STORE_ATTEMPT_FAILED, x->store.last.outcome);
+    assert_string_equal("", x->store.via);
+    assert_non_null(strstr(x->store.error, "server_a: answered 403 LOCAL_SERVER_NOT_ACCESS"));
+    assert_non_null(strstr(x->store.error, "server_b: hello_refused"));
+    assert_int_equal(DM_STATE_ACCEPTED, x->report.state);
+}
+
+static void test_one_try_among_busy_ones_counts(void **state)
+{
+    struct fixture *x = *state;
+    start(x, 10);
+    x->a.on_request = busy;
+    x->b.hello = FAKE_HELLO_REFUSE;
+    attempt(x);
+    loop_until_count(&x->loop, &x->reports, 1);
+    assert_int_equal(STORE_ATTEMPT_FAILED, x->store.last.outcome);
+}
+
+static void test_all_busy_gives_back(void **state)
+{
+    struct fixture *x = *state;
+    start(x, 10);
+    char ten[] = "{\"retryAfterMs\":10000}", three[] = "{\"retryAfterMs\":3000}";
+    x->a.on_request = x->b.on_request = busy;
+    x->a.ctx = ten;
+    x->b.ctx = three;
+    attempt(x);
+    loop_until_count(&x->loop, &x->reports, 1);
+    assert_int_equal(STORE_ATTEMPT_GIVEN_BACK, x->store.last.outcome);
+    assert_int_equal(3000, x->store.last.retry_after_ms);
+}
+
+static void test_no_route_is_a_failed_attempt(void **state)
+{
+    struct fixture *x = *state;
+    start(x, 10);
+    x->task.n_routes = 0;
+    attempt(x);
+    loop_until_count(&x->loop, &x->reports, 1);
+    assert_int_equal(STORE_ATTEMPT_FAILED, x->store.last.outcome);
+    assert_string_equal("no_route", x->store.error);
+}
+
+static void test_deadline(void **state)
+{
+    struct fixture *x = *state;
+    start(x, 10);
+    x->a.on_request = x->b.on_request = silent;
+    x->task.deadline_ms = 300;
+    attempt(x);
+    loop_until_count(&x->loop, &x->reports, 1);
+    assert_int_equal(STORE_ATTEMPT_FAILED, x->store.last.outcome); /* both were written */
+}
+
+static void test_too_many_at_once_are_handed_over(void **state)
+{
+    struct fixture *x = *state;
+    start(x, 1);
+    x->a.on_request = silent;
+    x->task.n_routes = 1;
+    attempt(x);
+    loop_until_count(&x->loop, &x->a.n_seen, 1);
+    attempt(x);
+    loop_until_count(&x->loop, &x->reports, 1);
+    assert_int_equal(STORE_ATTEMPT_GIVEN_BACK, x->store.last.outcome);
+    assert_int_equal(0, x->store.last.retry_after_ms);
+    assert_int_equal(1, x->a.n_seen);
+    fake_answer(fake_server_conn(&x->a), x->a.seen[0], x->a.ids[0]);
+    loop_until_count(&x->loop, &x->reports, 2);
+    assert_int_equal(STORE_ATTEMPT_DELIVERED, x->store.last.outcome);
+    x->a.on_request = NULL;
+    attempt(x); /* there is room again */
+    loop_until_count(&x->loop, &x->reports, 3);
+    assert_int_equal(STORE_ATTEMPT_DELIVERED, x->store.last.outcome);
+}
+
+static void test_lost_database(void **state)
+{
+    struct fixture *x = *state;
+    start(x, 10);
+    x->store.status = DB_UNAVAILABLE;
+    attempt(x);
+    loop_until_count(&x->loop, &x->reports, 1);
+    assert_false(x->report.recorded);
+    assert_int_equal(DM_STATE_ACCEPTED, x->report.state);
+}
+
+static void test_drain_hands_over(void **state)
+{
+    struct fixture *x = *state;
+    start(x, 10);
+    delivery_drain(x->delivery, on_idle, x);
+    attempt(x);
+    loop_until_count(&x->loop, &x->reports, 1);
+    assert_int_equal(STORE_ATTEMPT_GIVEN_BACK, x->store.last.outcome);
+    assert_int_equal(0, x->a.accepted);
+    loop_until(&x->loop, &x->idle);
+}
+
+int main(void)
+{
+    log_setup("test", LOG_FORMAT_LOGFMT, LOG_LEVEL_ERROR);
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_reason_is_bounded),
+        T(test_what_is_called_and_recorded),
+        T(test_first_success_decides),
+        T(test_success_after_failure),
+        T(test_both_fail),
+        T(test_one_try_among_busy_ones_counts),
+        T(test_all_busy_gives_back),
+        T(test_no_route_is_a_failed_attempt),
+        T(test_deadline),
+        T(test_too_many_at_once_are_handed_over),
+        T(test_lost_database),
+        T(test_drain_hands_over),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
