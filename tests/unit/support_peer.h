@@ -11,6 +11,7 @@
 #include <uv.h>
 
 #include "net/ws.h"
+#include "rpc/envelope.h"
 
 enum fake_hello { FAKE_HELLO_OK, FAKE_HELLO_UNKNOWN_OP, FAKE_HELLO_REFUSE, FAKE_HELLO_SILENT };
 
@@ -27,8 +28,8 @@ struct fake_server {
     struct fake_conn *conns;
     /* Operations received after the hello, in order, with their request ids. */
     unsigned n_seen;
-    char seen[FAKE_SEEN_MAX][32];
-    char ids[FAKE_SEEN_MAX][64];
+    char seen[FAKE_SEEN_MAX][RPC_OP_MAX + 1];
+    char ids[FAKE_SEEN_MAX][RPC_REQUEST_ID_MAX + 1];
     json_t *payload; /* of the last one */
     /* Decide what happens with a request. NULL = answer 200 {} at once. */
     void (*on_request)(struct fake_server *s, struct ws_conn *conn, const char *op,
