@@ -1,6 +1,7 @@
 /*
  * ServerHello, as the side that was dialled. Raises: environment (answered).
  */
+#include "daemon/settings.h"
 #include "frontd/frontd.h"
 #include "frontd/ops.h"
 #include "frontd/session.h"
@@ -9,19 +10,6 @@
 #include "util/log.h"
 
 #define PROTOCOL_VERSION 1
-
-/* [a-z0-9][a-z0-9_.-]{0,62} */
-static bool server_login_valid(const char *s)
-{
-    size_t n = 0;
-    for (; s[n] != '\0'; n++) {
-        bool alnum = (s[n] >= 'a' && s[n] <= 'z') || (s[n] >= '0' && s[n] <= '9');
-        bool mark = s[n] == '_' || s[n] == '.' || s[n] == '-';
-        if (!alnum && !(mark && n > 0))
-            return false;
-    }
-    return n > 0 && n <= SHINE_SERVER_LOGIN_MAX;
-}
 
 void frontd_server_hello(struct rpc_call *call)
 {
@@ -37,7 +25,7 @@ void frontd_server_hello(struct rpc_call *call)
         rpc_fail(call, RPC_BAD_FIELDS, fields.problem);
         return;
     }
-    if (!server_login_valid(login)) {
+    if (!settings_server_login_valid(login)) {
         rpc_fail(call, RPC_BAD_FIELDS, "serverLogin is not a server login");
         return;
     }

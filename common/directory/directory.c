@@ -96,7 +96,8 @@ void directory_free(struct directory *d)
 {
     shine_assert(list_empty(&d->fetching));
     tell_ready(&d->answered);
-    list_each_safe(n, &d->kept) drop(list_entry(n, struct entry, link));
+    list_each_safe(n, &d->kept)
+        drop(list_entry(n, struct entry, link));
     map_free(d->by_login);
     uv_close((uv_handle_t *)&d->timer, closed);
 }
@@ -132,8 +133,12 @@ static void fetched(void *ctx, enum db_status st, const struct store_user *user)
     list_splice(&waiters, &e->waiters);
     struct directory_user copy = e->user;
     e->found = st == DB_OK && user;
-    if (e->found)
+    memset(copy.servers, 0, sizeof copy.servers);
+    if (e->found) {
         memcpy(copy.client_key, user->client_key, sizeof copy.client_key);
+        for (unsigned i = 0; i < user->n_servers; i++)
+            memcpy(copy.servers[i], user->servers[i].login, sizeof copy.servers[i]);
+    }
     e->user = copy;
     enum directory_result r = st != DB_OK ? DIRECTORY_UNAVAILABLE
                               : e->found  ? DIRECTORY_FOUND

@@ -7,6 +7,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +39,8 @@ static void answer(size_t i, enum db_status st, int key)
     struct store_user u = {0};
     strcpy(u.login, asked[i].login);
     memset(u.client_key, key, sizeof u.client_key);
+    u.n_servers = 1;
+    (void)snprintf(u.servers[0].login, sizeof u.servers[0].login, "server%d", key);
     asked[i].cb(asked[i].ctx, st, st == DB_OK && key ? &u : NULL);
 }
 
@@ -110,6 +113,17 @@ static void a_user_is_asked_for_once(void **state)
     assert_int_equal(b.key, 7);
     assert_int_equal(directory_peek(f->dir, "alice")->client_key[0], 7);
     assert_string_equal(directory_peek(f->dir, "alice")->login, "alice");
+}
+
+static void access_servers_are_kept_as_last_read(void **state)
+{
+    struct fixture *f = *state;
+    (void)ask(f, "alice", 7);
+    assert_string_equal(directory_peek(f->dir, "alice")->servers[0], "server7");
+    assert_string_equal(directory_peek(f->dir, "alice")->servers[1], "");
+    directory_forget(f->dir, "alice");
+    (void)ask(f, "alice", 8);
+    assert_string_equal(directory_peek(f->dir, "alice")->servers[0], "server8");
 }
 
 static void known_answers_come_later_without_asking(void **state)
@@ -191,6 +205,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_user_is_asked_for_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(access_servers_are_kept_as_last_read, setup, teardown),
         cmocka_unit_test_setup_teardown(known_answers_come_later_without_asking, setup, teardown),
         cmocka_unit_test_setup_teardown(an_unreachable_database_is_not_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(a_forgotten_user_is_asked_for_again, setup, teardown),
