@@ -45,6 +45,8 @@ struct ws_loop {
 struct ws_loop *ws_loop_get(uv_loop_t *uv);
 struct ws_loop *ws_loop_ref(struct ws_loop *l);
 void ws_loop_put(struct ws_loop *l);
+/* Do not block in the next poll. */
+void ws_loop_wake(struct ws_loop *l);
 /* Four unpredictable bytes to mask a frame with (RFC 6455, section 5.3). */
 void ws_loop_mask(struct ws_loop *l, uint8_t out[4]);
 

@@ -141,6 +141,7 @@ size_t ws_io_take(struct ws_conn *c, uint8_t *p, size_t n)
 void ws_io_again(struct ws_conn *c)
 {
     list_push(&c->loop->work, &c->work);
+    ws_loop_wake(c->loop);
 }
 
 /* --- output --- */

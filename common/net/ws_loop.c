@@ -4,8 +4,9 @@
  *
  * Within a turn, libuv runs timers, idle, prepare, poll, check, closing callbacks. Output is
  * flushed in check, right after the callbacks that usually produce it, and once more in prepare, so
- * that nothing queued elsewhere waits for an event. Work left over for fairness is done in prepare,
- * which makes it one portion a turn.
+ * that nothing queued elsewhere waits for an event. Work left over for fairness is done in idle,
+ * one portion a turn; an active idle handle also keeps the poll of that turn from blocking, so
+ * whatever owners set going from inside is seen by everybody's prepare and check handles at once.
  *
  * Grades of failure: none of the environment; misuse is our bug.
  */
@@ -33,34 +34,38 @@ static void flush_all(struct ws_loop *l)
 
 static void idle_cb(uv_idle_t *h)
 {
-    (void)h; /* being active is all it does: the poll then does not block */
-}
-
-static void update_idle(struct ws_loop *l)
-{
-    if (list_empty(&l->dirty) && list_empty(&l->work))
-        uv_idle_stop(&l->idle);
-    else
-        uv_idle_start(&l->idle, idle_cb);
-}
-
-static void prepare_cb(uv_prepare_t *h)
-{
     struct ws_loop *l = h->data;
-    l->turn++;
+    if (list_empty(&l->work)) {
+        uv_idle_stop(h);
+        return;
+    }
     struct list todo;
     list_init(&todo);
     list_splice(&todo, &l->work);
     struct list *n;
     while ((n = list_pop(&todo)))
         ws_io_input(list_entry(n, struct ws_conn, work));
+}
+
+void ws_loop_wake(struct ws_loop *l)
+{
+    uv_idle_start(&l->idle, idle_cb); /* does nothing if it is active */
+}
+
+static void prepare_cb(uv_prepare_t *h)
+{
+    struct ws_loop *l = h->data;
+    if (list_empty(&l->dirty))
+        return;
     flush_all(l);
-    update_idle(l);
+    ws_loop_wake(l); /* on_drain may have been called */
 }
 
 static void check_cb(uv_check_t *h)
 {
     struct ws_loop *l = h->data;
+    l->turn++; /* what one poll has read, and the idle work that follows it, have budgets of their
+                  own */
     flush_all(l);
 }
 
