@@ -233,13 +233,13 @@ void ws_dial_next_lookup(struct ws_loop *loop)
     }
 }
 
-struct ws_conn *ws_dial(uv_loop_t *uv, const struct ws_url *url, struct tls_ctx *tls,
+struct ws_conn *ws_dial(uv_loop_t *loop, const struct ws_url *url, struct tls_ctx *tls,
                         const struct ws_limits *limits, const struct ws_callbacks *callbacks,
                         void *ctx)
 {
     shine_assert(tls || !url->tls);
-    struct ws_loop *loop = ws_loop_get(uv);
-    struct ws_conn *c = ws_conn_new(loop, false, url->tls ? tls : NULL, limits);
+    struct ws_loop *shared = ws_loop_get(loop);
+    struct ws_conn *c = ws_conn_new(shared, false, url->tls ? tls : NULL, limits);
     c->cb = callbacks;
     c->ctx = ctx;
     c->host = xstrdup(url->host);
@@ -249,7 +249,7 @@ struct ws_conn *ws_dial(uv_loop_t *uv, const struct ws_url *url, struct tls_ctx 
     c->dial = d;
     d->conn = c;
     list_init(&d->attempts);
-    uv_timer_init(uv, &d->next);
+    uv_timer_init(loop, &d->next);
     d->next.data = d;
 
     struct sockaddr_in *a4 = (struct sockaddr_in *)&d->address[0];
@@ -259,14 +259,14 @@ struct ws_conn *ws_dial(uv_loop_t *uv, const struct ws_url *url, struct tls_ctx 
         uv_timer_start(&d->next, next_cb, 0, 0); /* address_ok must not be called from here */
     } else {
         struct lookup *l = xnew(struct lookup);
-        l->loop = ws_loop_ref(loop);
+        l->loop = ws_loop_ref(shared);
         l->conn = c;
         memcpy(l->host, url->host, sizeof(l->host));
         list_init(&l->link);
-        list_push(&loop->lookup_queue, &l->link);
+        list_push(&shared->lookup_queue, &l->link);
         d->lookup = l;
-        ws_dial_next_lookup(loop);
+        ws_dial_next_lookup(shared);
     }
-    ws_loop_put(loop);
+    ws_loop_put(shared);
     return c;
 }
