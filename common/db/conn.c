@@ -280,15 +280,18 @@ static void on_socket(void *ctx, int status)
     struct db_conn *c = ctx;
     struct db_pool *pool = c->pool;
     c->progress_ms = now_ms(c);
-    if (status < 0)
-        db_conn_drop(c, uv_strerror(status));
-    else if (!db_consume(c->pg)) {
-        /* What came before the end may still hold answers, and the server's last words. */
-        char *why = xstrdup(PQerrorMessage(c->pg));
-        if (receive(c))
+    char *why = NULL;
+    if (!db_consume(c->pg))
+        why = xstrdup(PQerrorMessage(c->pg));
+    else if (status < 0)
+        why = xstrdup(uv_strerror(status));
+    /* What came before the end may still hold answers, and the server's last words. */
+    if (receive(c)) {
+        if (!why && !flush(c))
+            why = xstrdup(PQerrorMessage(c->pg));
+        if (why)
             db_conn_drop(c, why);
-        free(why);
-    } else if (receive(c) && !flush(c))
-        db_conn_drop(c, PQerrorMessage(c->pg));
+    }
+    free(why);
     db_pool_deliver(pool);
 }

@@ -46,15 +46,17 @@ struct db_pool *db_pool_new(uv_loop_t *loop, const char *conninfo, const char *a
                             unsigned size);
 /* The time limits and bounds of a pool; db_pool_new() takes the defaults given here. */
 struct db_limits {
-    unsigned connect_timeout_ms; /* per address and per name lookup, unless conninfo says otherwise:
-                                    5,000 */
-    unsigned statement_timeout_ms; /* enforced by the server: 30,000 */
-    unsigned answer_timeout_ms;    /* calls in flight and not a byte for so long: the connection is
-                                      dropped: 40,000 */
+    unsigned connect_timeout_ms; /* per address and per name lookup, unless conninfo says it: 5 s */
+    unsigned statement_timeout_ms; /* enforced by the server: 30 s */
+    unsigned answer_timeout_ms;    /* calls in flight, and not a byte for so long: the connection is
+                                      dropped. Longer than a statement may take: 40 s */
+    unsigned reconnect_min_ms;     /* first and last step of the backoff: 100 ms and 5 s */
+    unsigned reconnect_max_ms;
     size_t max_calls; /* unfinished calls; further ones end with DB_UNAVAILABLE: 20,000 */
     size_t max_bytes; /* of their parameters, likewise: 256 MiB */
 };
-#define DB_LIMITS_DEFAULT ((struct db_limits){5000, 30000, 40000, 20000, (size_t)256 << 20})
+#define DB_LIMITS_DEFAULT                                                                          \
+    ((struct db_limits){5000, 30000, 40000, 100, 5000, 20000, (size_t)256 << 20})
 struct db_pool *db_pool_new_limited(uv_loop_t *loop, const char *conninfo,
                                     const char *application_name, unsigned size,
                                     const struct db_limits *limits);

@@ -244,7 +244,7 @@ struct db_pool *db_pool_new_limited(uv_loop_t *loop, const char *conninfo,
     pool->size = size;
     list_init(&pool->conns);
     list_init(&pool->finished);
-    backoff_init(&pool->backoff, 100, 5000);
+    backoff_init(&pool->backoff, limits->reconnect_min_ms, limits->reconnect_max_ms);
     shine_assert(uv_timer_init(loop, &pool->redial) == 0);
     shine_assert(uv_timer_init(loop, &pool->watchdog) == 0);
     shine_assert(uv_idle_init(loop, &pool->idle) == 0);

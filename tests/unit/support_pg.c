@@ -29,6 +29,7 @@ struct pg {
     pid_t pid;
     char *conninfo;
     char *conninfo_tls;
+    PGconn *control; /* for pg_exec() and pg_query_int(), connected when first needed */
 };
 
 static void die(const char *what, const char *detail)
@@ -160,6 +161,8 @@ void pg_start(struct pg *pg)
 
 void pg_stop(struct pg *pg)
 {
+    PQfinish(pg->control);
+    pg->control = NULL;
     if (!pg->pid)
         return;
     kill(pg->pid, SIGQUIT);
@@ -208,15 +211,21 @@ char *pg_new_database(struct pg *pg, const char *name)
     return xasprintf("host=%s port=%d user=postgres dbname=%s", pg->dir, pg->port, name);
 }
 
-int64_t pg_query_int_at(const char *conninfo, const char *sql)
+static int64_t query_int(PGconn *c, const char *sql)
 {
-    PGconn *c = PQconnectdb(conninfo);
     PGresult *res = PQexec(c, sql);
     ExecStatusType s = PQresultStatus(res);
     if (s != PGRES_TUPLES_OK && s != PGRES_COMMAND_OK)
         die(sql, PQerrorMessage(c));
     int64_t v = PQntuples(res) > 0 ? strtoll(PQgetvalue(res, 0, 0), NULL, 10) : 0;
     PQclear(res);
+    return v;
+}
+
+int64_t pg_query_int_at(const char *conninfo, const char *sql)
+{
+    PGconn *c = PQconnectdb(conninfo);
+    int64_t v = query_int(c, sql);
     PQfinish(c);
     return v;
 }
@@ -228,10 +237,12 @@ void pg_exec_at(const char *conninfo, const char *sql)
 
 void pg_exec(struct pg *pg, const char *sql)
 {
-    pg_exec_at(pg->conninfo, sql);
+    (void)pg_query_int(pg, sql);
 }
 
 int64_t pg_query_int(struct pg *pg, const char *sql)
 {
-    return pg_query_int_at(pg->conninfo, sql);
+    if (!pg->control)
+        pg->control = PQconnectdb(pg->conninfo);
+    return query_int(pg->control, sql);
 }

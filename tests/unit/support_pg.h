@@ -27,7 +27,8 @@ int pg_port(const struct pg *pg);
 const char *pg_socket_dir(const struct pg *pg);
 /* A new empty database; its conninfo is freed with free(). */
 char *pg_new_database(struct pg *pg, const char *name);
-/* Run SQL in the main database. pg_query_int() returns the first column of the first row. */
+/* Run SQL in the main database, on one connection that is kept. pg_query_int() returns the first
+ * column of the first row. */
 void pg_exec(struct pg *pg, const char *sql);
 int64_t pg_query_int(struct pg *pg, const char *sql);
 /* The same in any database. */

@@ -88,6 +88,18 @@ static void wait_answers(struct fixture *f, struct answers *a, int want)
     assert_int_equal(a->total, want);
 }
 
+/* Not necessarily at once: the end of a connection may not have been noticed yet. */
+static void must_work_again(struct fixture *f)
+{
+    struct answers a = {0};
+    for (int i = 1; i <= 100 && a.ok == 0; i++) {
+        assert_true(run_until_ready(&f->loop, f->pool));
+        call(f, &stmt_id, 1, answers_cb, &a);
+        wait_answers(f, &a, i);
+    }
+    assert_int_equal(a.ok, 1);
+}
+
 static void terminate_all(void)
 {
     pg_exec(pg, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
@@ -157,10 +169,7 @@ static void test_kill_in_flight(void **state)
     for (int turns = 0; turns < 6; turns++)
         for (size_t k = 0; k < 4; k++)
             kill_after(&f, kinds[k], turns * turns);
-    struct answers a = {0};
-    call(&f, &stmt_id, 1, answers_cb, &a);
-    wait_answers(&f, &a, 1);
-    assert_int_equal(a.ok, 1);
+    must_work_again(&f);
     close_pool_and_loop(f.pool, &f.loop);
 }
 
@@ -493,19 +502,20 @@ static void test_call_from_callback(void **state)
 static void test_many_rounds(void **state)
 {
     (void)state;
+    struct db_limits limits = DB_LIMITS_DEFAULT;
+    limits.reconnect_min_ms = limits.reconnect_max_ms = 2;
     struct fixture f;
-    open_pool(&f, 4);
+    open_pool_limited(&f, pg_conninfo(pg), 3, limits);
     struct answers a = {0};
     int sent = 0, rounds = 0;
     uint64_t end = uv_hrtime() + (uint64_t)15 * 1000 * 1000 * 1000;
     for (; rounds < 1000 && uv_hrtime() < end; rounds++) {
+        assert_true(run_until_ready(&f.loop, f.pool));
         for (int i = 0; i < 8; i++, sent++)
             call(&f, mix[(size_t)(rounds + i) % 2], 20000, answers_cb, &a);
-        for (int i = rounds % 7; i > 0; i--)
-            uv_run(&f.loop, UV_RUN_NOWAIT);
+        for (int i = rounds % 9; i > 0; i--)
+            uv_run(&f.loop, UV_RUN_ONCE);
         terminate_all();
-        if (rounds % 3 == 0)
-            assert_true(run_until_ready(&f.loop, f.pool));
     }
     wait_answers(&f, &a, sent);
     assert_int_equal(a.error, 0);
