@@ -33,7 +33,8 @@ format_c() { sources '*.c' '*.h' | xargs -0 -r clang-format --dry-run -Werror; }
 second_opinion() {
     sources 'common/*.c' 'frontd/*.c' 'deliveryd/*.c' 'syncd/*.c' 'deploy/*.c' |
         xargs -0 -r cppcheck --quiet --std=c11 --enable=warning,portability --inline-suppr \
-            --error-exitcode=1 -I. -Icommon --include=tests/lint/cppcheck.h
+            --error-exitcode=1 -I. -Icommon --include=tests/lint/cppcheck.h \
+            --library=tests/lint/cppcheck.cfg
 }
 
 syntax_shell() { sources '*.sh' '.ci/run' | xargs -0 -r -n 1 bash -n; }
