@@ -59,6 +59,7 @@ struct master {
     size_t n_slots;
     size_t n_busy; /* slots with a process, or handles of one */
     bool stopping;
+    size_t open_handles; /* while everything is being closed */
 };
 
 /* --- workers --- */
@@ -280,10 +281,11 @@ static void master_stop(struct daemon *d)
         daemon_stopped(d);
 }
 
-static void master_closed_handle(uv_handle_t *h)
+/* libuv closes handles in no promised order: the last one frees. */
+static void handle_closed(uv_handle_t *h)
 {
     struct master *m = h->data;
-    if (h != (uv_handle_t *)&m->snapshot) /* closed last */
+    if (--m->open_handles > 0)
         return;
     free(m->slots);
     free(m);
@@ -292,10 +294,13 @@ static void master_closed_handle(uv_handle_t *h)
 static void master_closed(struct daemon *d)
 {
     struct master *m = d->own;
-    for (size_t i = 0; i < m->n_slots; i++)
-        uv_close((uv_handle_t *)&m->slots[i].restart, NULL);
-    uv_close((uv_handle_t *)&m->timer, master_closed_handle);
-    uv_close((uv_handle_t *)&m->snapshot, master_closed_handle);
+    m->open_handles = 2 + m->n_slots;
+    for (size_t i = 0; i < m->n_slots; i++) {
+        m->slots[i].restart.data = m;
+        uv_close((uv_handle_t *)&m->slots[i].restart, handle_closed);
+    }
+    uv_close((uv_handle_t *)&m->timer, handle_closed);
+    uv_close((uv_handle_t *)&m->snapshot, handle_closed);
 }
 
 static void master_reload(struct daemon *d)

@@ -33,7 +33,7 @@ struct worker {
     struct tls_ctx *server_tls, *client_tls;
     struct ws_listener *sockets[WORKER_SOCKETS_MAX];
     size_t n_sockets;
-    unsigned parts_open; /* stopping: delivery and peers */
+    unsigned parts_open;  /* stopping: delivery and peers, then the handles below */
     uv_pipe_t master;     /* ends with the master */
     char from_master[16]; /* which never writes */
     uv_signal_t snapshot;
@@ -254,7 +254,7 @@ static void worker_stop(struct daemon *d)
 static void handle_closed(uv_handle_t *h)
 {
     struct worker *w = h->data;
-    if (h == (uv_handle_t *)&w->peer_log) /* closed last */
+    if (--w->parts_open == 0) /* libuv closes handles in no promised order */
         free(w);
 }
 
@@ -269,6 +269,7 @@ static void worker_closed(struct daemon *d)
     rpc_table_free(w->f.ops);
     tls_ctx_free(w->server_tls);
     tls_ctx_free(w->client_tls);
+    w->parts_open = 3;
     uv_close((uv_handle_t *)&w->master, handle_closed);
     uv_close((uv_handle_t *)&w->snapshot, handle_closed);
     uv_close((uv_handle_t *)&w->peer_log, handle_closed);

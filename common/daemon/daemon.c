@@ -106,12 +106,14 @@ static void start_check(struct daemon *d)
 static void on_db_change(void *ctx, bool ready)
 {
     struct daemon *d = ctx;
-    if (ready)
-        log_info("db_available");
-    else
+    if (d->core->stopping)
+        return;
+    if (!ready) {
         log_warn("db_unavailable");
-    if (ready)
-        start_check(d);
+        return;
+    }
+    log_info("db_available");
+    start_check(d);
 }
 
 /* --- stop --- */
