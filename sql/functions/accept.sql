@@ -11,6 +11,12 @@
 --
 -- A pair that occurs twice in a batch gives what one call after the other would give: the batch is
 -- cut before each repetition and the parts are applied in order, under heads locked for all.
+--
+-- d_act, what happens to the delivery row: 0 nothing; 1 new; 2 reset, because the incoming copy has a
+-- newer revision than the row; 3 turned delivered, because this server has come to serve the
+-- recipient and the courier copy became his.
+--
+-- Longer than other functions: steps share a dozen arrays, and each step is one statement.
 CREATE OR REPLACE FUNCTION accept_pairs(
     p_me text, p_process text,
     p_from text[], p_to text[], p_base text[], p_type integer[], p_time bigint[], p_nonce bigint[],
@@ -26,56 +32,7 @@ SET enable_memoize = off SET enable_material = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_n integer := cardinality(p_base);
-    v_distinct integer;
-    v_prev integer[];
-    v_lo integer := 1;
-BEGIN
-    PERFORM lock_heads(p_me, p_from || p_to);
-    SELECT count(DISTINCT p_base[i] COLLATE "C" || p_type[i]) INTO v_distinct
-    FROM generate_series(1, v_n) i;
-    IF v_distinct = v_n THEN
-        RETURN QUERY SELECT * FROM accept_distinct_pairs(p_me, p_process, p_from, p_to, p_base,
-            p_type, p_time, p_nonce, p_rev, p_reenc, p_sha, p_blob, p_from_server, p_source,
-            p_max_future, p_session);
-        RETURN;
-    END IF;
-    SELECT array_agg(prev ORDER BY i) INTO v_prev FROM (
-        SELECT i, lag(i, 1, 0) OVER (PARTITION BY p_base[i] COLLATE "C", p_type[i] ORDER BY i) AS prev
-        FROM generate_series(1, v_n) i) x;
-    FOR v_hi IN 1 .. v_n LOOP
-        CONTINUE WHEN v_hi < v_n AND v_prev[v_hi + 1] < v_lo;
-        RETURN QUERY SELECT r.ord + v_lo - 1, r.verdict, r.state, r.from_pts, r.from_elsewhere,
-                r.to_pts, r.to_elsewhere, r.ws_sessions, r.attempt, r.row_version, r.lease_ms,
-                r.route1, r.url1, r.route2, r.url2
-            FROM accept_distinct_pairs(p_me, p_process, p_from[v_lo:v_hi], p_to[v_lo:v_hi],
-                p_base[v_lo:v_hi], p_type[v_lo:v_hi], p_time[v_lo:v_hi], p_nonce[v_lo:v_hi],
-                p_rev[2 * v_lo - 1 : 2 * v_hi], p_reenc[2 * v_lo - 1 : 2 * v_hi],
-                p_sha[2 * v_lo - 1 : 2 * v_hi], p_blob[2 * v_lo - 1 : 2 * v_hi],
-                p_from_server[v_lo:v_hi], p_source[v_lo:v_hi], p_max_future[v_lo:v_hi],
-                p_session[v_lo:v_hi]) r;
-        v_lo := v_hi + 1;
-    END LOOP;
-END $$;
-COMMENT ON FUNCTION accept_pairs(text, text, text[], text[], text[], integer[], bigint[], bigint[], bigint[], bigint[], bytea[], bytea[], boolean[], text[], bigint[], text[]) IS 'Accept pairs of copies from their authors, one row per pair.';
-
--- The work of accept_pairs for pairs that are all different, heads locked.
---
--- Delivery row (d_act): 0 unchanged; 1 new; 2 reset, because the incoming copy has a newer revision
--- than the row; 3 turned delivered, because this server has come to serve the recipient and the
--- courier copy became his.
-CREATE OR REPLACE FUNCTION accept_distinct_pairs(
-    p_me text, p_process text,
-    p_from text[], p_to text[], p_base text[], p_type integer[], p_time bigint[], p_nonce bigint[],
-    p_rev bigint[], p_reenc bigint[], p_sha bytea[], p_blob bytea[],
-    p_from_server boolean[], p_source text[], p_max_future bigint[], p_session text[])
-RETURNS TABLE (ord integer, verdict integer, state text, from_pts bigint, from_elsewhere boolean,
-    to_pts bigint, to_elsewhere boolean, ws_sessions bigint, attempt boolean, row_version bigint,
-    lease_ms bigint, route1 text, url1 text, route2 text, url2 text)
-LANGUAGE plpgsql AS $$
-#variable_conflict use_column
-DECLARE
-    v_now bigint := now_ms();
+    v_now bigint;
     v_lease bigint := (delivery_schedule())[2];
     v_n integer := cardinality(p_base);
     -- per pair
@@ -87,11 +44,39 @@ DECLARE
     v_old_state text[]; v_state text[]; v_d_act smallint[]; v_version bigint[]; v_told boolean[];
     v_any_second boolean; v_any_new boolean; v_any_old boolean; v_any_told boolean;
     -- per copy
-    v_served boolean[]; v_owner text[]; v_key text[]; v_ev_owner text[]; v_ev_kind smallint[];
-    v_action smallint[]; v_cur_rev bigint[]; v_cur_reenc bigint[]; v_same boolean[];
+    v_action smallint[]; v_key text[]; v_tell text[]; v_kind smallint[]; v_cur_rev bigint[]; v_cur_reenc bigint[]; v_same boolean[];
     v_pts bigint[];
-    v_live text[] := live_processes();
+    v_live text[];
+    -- cutting at repetitions
+    v_distinct integer; v_prev integer[]; v_lo integer := 1;
 BEGIN
+    PERFORM lock_heads(p_me, p_from || p_to);
+    v_now := now_ms();
+    IF v_n > 1 THEN
+        SELECT count(DISTINCT p_base[i] COLLATE "C" || p_type[i]::text) INTO v_distinct
+        FROM generate_series(1, v_n) i;
+        IF v_distinct < v_n THEN
+            SELECT array_agg(prev ORDER BY i) INTO v_prev FROM (
+                SELECT i, lag(i, 1, 0) OVER (PARTITION BY p_base[i] COLLATE "C", p_type[i] ORDER BY i)
+                       AS prev
+                FROM generate_series(1, v_n) i) x;
+            FOR v_hi IN 1 .. v_n LOOP
+                CONTINUE WHEN v_hi < v_n AND v_prev[v_hi + 1] < v_lo;
+                RETURN QUERY SELECT r.ord + v_lo - 1, r.verdict, r.state, r.from_pts,
+                        r.from_elsewhere, r.to_pts, r.to_elsewhere, r.ws_sessions, r.attempt,
+                        r.row_version, r.lease_ms, r.route1, r.url1, r.route2, r.url2
+                    FROM accept_pairs(p_me, p_process, p_from[v_lo:v_hi], p_to[v_lo:v_hi],
+                        p_base[v_lo:v_hi], p_type[v_lo:v_hi], p_time[v_lo:v_hi],
+                        p_nonce[v_lo:v_hi], p_rev[2 * v_lo - 1 : 2 * v_hi],
+                        p_reenc[2 * v_lo - 1 : 2 * v_hi], p_sha[2 * v_lo - 1 : 2 * v_hi],
+                        p_blob[2 * v_lo - 1 : 2 * v_hi], p_from_server[v_lo:v_hi],
+                        p_source[v_lo:v_hi], p_max_future[v_lo:v_hi], p_session[v_lo:v_hi]) r;
+                v_lo := v_hi + 1;
+            END LOOP;
+            RETURN;
+        END IF;
+    END IF;
+
     -- Who is served, read under the locked heads: a change of servers takes the head, too.
     SELECT array_agg(verdict), array_agg(verdict > 0), array_agg(to_served), array_agg(from_second),
            array_agg(r1), array_agg(u1), array_agg(r2), array_agg(u2),
@@ -118,15 +103,9 @@ BEGIN
         LEFT JOIN user_access_servers_current t2 ON t2.login = p_to[i] AND t2.slot = 2
         ORDER BY i) x;
 
-    SELECT array_agg(CASE WHEN c % 2 = 1 THEN p_to[i] ELSE p_from[i] END),
-           array_agg(p_base[i] || '|' || p_type[i] + 1 - c % 2),
-           array_agg(c % 2 = 0 OR v_to_served[i])
-    INTO v_owner, v_key, v_served
-    FROM generate_series(1, 2 * v_n) c, LATERAL (SELECT (c + 1) / 2 AS i OFFSET 0) k;
-
-    SELECT * INTO v_action, v_cur_rev, v_cur_reenc, v_same
-    FROM apply_copies(v_now, 2, v_skip, v_served, v_owner, v_key, p_from, p_to, p_base, p_type,
-                      p_time, p_nonce, p_rev, p_reenc, p_sha, p_blob);
+    SELECT * INTO v_action, v_key, v_tell, v_cur_rev, v_cur_reenc, v_same
+    FROM apply_copies(v_now, 2, v_skip, v_to_served, p_from, p_to, p_base, p_type, p_time, p_nonce,
+                      p_rev, p_reenc, p_sha, p_blob);
 
     -- The delivery rows. A repeat of what is stored finds d_act 0, whatever state the row is in.
     SELECT array_agg(old_state), array_agg(new_state), array_agg(d_act), array_agg(version),
@@ -191,11 +170,11 @@ BEGIN
 
     IF v_any_second THEN
         PERFORM put_outbox(v_now, array_agg(owner), array_agg(v_key[c]),
-            array_agg(CASE WHEN c % 2 = 0 THEN v_owner[c - 1] END),
+            array_agg(CASE WHEN c % 2 = 0 THEN p_to[c / 2] END),
             array_agg(CASE WHEN c % 2 = 0 THEN v_key[c - 1] END),
             array_agg(changed), array_agg(synced), array_agg(push_due))
         FROM (
-            SELECT c, v_owner[c] AS owner,
+            SELECT c, CASE WHEN c % 2 = 0 THEN p_from[i] ELSE p_to[i] END AS owner,
                    CASE WHEN c % 2 = 0 THEN v_action[c] IN (1, 2, 4) OR v_action[c - 1] IN (1, 2, 4)
                         ELSE v_action[c] > 0 END AS changed,
                    p_source[i] IS NOT DISTINCT FROM s.second AND v_same[c]
@@ -213,17 +192,15 @@ BEGIN
     END IF;
 
     -- Events: the incoming copy before the outgoing one; state changes after all copies.
-    SELECT array_agg(CASE WHEN v_action[c] > 0 AND v_served[c] THEN v_owner[c] END),
-           array_agg(1::smallint)
-    INTO v_ev_owner, v_ev_kind
-    FROM generate_series(1, 2 * v_n) c;
     IF v_any_told THEN
-        SELECT v_ev_owner || array_agg(CASE WHEN v_told[i] THEN p_from[i] END),
-               v_ev_kind || array_agg(2::smallint), v_key || array_agg(v_key[2 * i])
-        INTO v_ev_owner, v_ev_kind, v_key
+        SELECT v_tell || array_agg(CASE WHEN v_told[i] THEN p_from[i] END),
+               array_fill(1::smallint, ARRAY[2 * v_n]) || array_fill(2::smallint, ARRAY[v_n]),
+               v_key || array_agg(v_key[2 * i])
+        INTO v_tell, v_kind, v_key
         FROM generate_series(1, v_n) i;
     END IF;
-    v_pts := append_events(v_now, v_ev_owner, v_ev_kind, v_key);
+    v_pts := append_events(v_now, v_tell, v_kind, v_key);
+    v_live := live_processes(v_now);
 
     RETURN QUERY
     SELECT i, v_verdict[i], v_state[i], v_pts[2 * i], coalesce(f.elsewhere, false),
@@ -248,4 +225,4 @@ BEGIN
         FROM active_sessions s
         WHERE s.login = p_to[i] AND s.connected_to = ANY (v_live)) t ON v_pts[2 * i - 1] > 0;
 END $$;
-COMMENT ON FUNCTION accept_distinct_pairs(text, text, text[], text[], text[], integer[], bigint[], bigint[], bigint[], bigint[], bytea[], bytea[], boolean[], text[], bigint[], text[]) IS 'The work of accept_pairs; internal.';
+COMMENT ON FUNCTION accept_pairs(text, text, text[], text[], text[], integer[], bigint[], bigint[], bigint[], bigint[], bytea[], bytea[], boolean[], text[], bigint[], text[]) IS 'Accept pairs of copies from their authors, one row per pair.';

@@ -3,10 +3,11 @@
 -- these. Items are addressed by subscripts of parallel arrays, never by joining arrays to each
 -- other: the cost per item does not depend on how many there are, whatever the planner believes.
 
--- Apply copies that are all different (no owner and key twice). Logical message i has p_per copies,
--- at positions (i-1)*p_per + 1 …: an incoming copy of type p_type[i], then, if p_per is 2, its
--- outgoing copy. p_skip marks messages that are not to be applied, p_served tells per copy whether
--- this server serves its owner; a copy whose owner is not served is a courier copy.
+-- Apply copies that are all different (no message twice). Logical message i has p_per copies, at
+-- positions (i-1)*p_per + 1 …: an incoming copy of type p_type[i], owned by its recipient, then, if
+-- p_per is 2, the outgoing copy, owned by its author. p_skip marks messages that are not to be
+-- applied. p_to_served: this server serves the recipient; otherwise the incoming copy is a courier
+-- copy. Whoever hands over an outgoing copy has made sure that its author is served.
 --
 -- o_action per copy:
 --   0  nothing changed: skipped, or the same or a higher version is stored
@@ -14,59 +15,69 @@
 --   2  replaced a lower version (revision, then SHA-256 for equal revisions)
 --   3  a courier copy became its owner's copy, its bytes stayed
 --   4  the same, and the bytes were replaced
--- o_rev, o_reenc: the revision stored now; o_same: what is stored now is what came.
+-- o_key: its message key; o_tell: the owner whose log must say so, NULL = nobody's; o_rev, o_reenc:
+-- the revision stored now; o_same: what is stored now is what came.
 CREATE OR REPLACE FUNCTION apply_copies(
-    p_now bigint, p_per integer, p_skip boolean[], p_served boolean[],
-    p_owner text[], p_key text[],
+    p_now bigint, p_per integer, p_skip boolean[], p_to_served boolean[],
     p_from text[], p_to text[], p_base text[], p_type integer[], p_time bigint[], p_nonce bigint[],
     p_rev bigint[], p_reenc bigint[], p_sha bytea[], p_blob bytea[],
-    OUT o_action smallint[], OUT o_rev bigint[], OUT o_reenc bigint[], OUT o_same boolean[])
+    OUT o_action smallint[], OUT o_key text[], OUT o_tell text[], OUT o_rev bigint[],
+    OUT o_reenc bigint[], OUT o_same boolean[])
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_n integer := cardinality(p_key);
+    v_n integer := cardinality(p_sha);
+    v_owner text[];
     v_fresh boolean;
     v_other boolean;
 BEGIN
-    SELECT array_agg(action), array_agg(CASE WHEN newer THEN p_rev[c] ELSE x.rev END),
+    SELECT array_agg(action), array_agg(key), array_agg(owner),
+           array_agg(CASE WHEN action > 0 AND served THEN owner END),
+           array_agg(CASE WHEN newer THEN p_rev[c] ELSE x.rev END),
            array_agg(CASE WHEN newer THEN p_reenc[c] ELSE x.reenc END),
            array_agg(newer OR x.same), bool_or(action = 1), bool_or(action > 1)
-    INTO o_action, o_rev, o_reenc, o_same, v_fresh, v_other
+    INTO o_action, o_key, v_owner, o_tell, o_rev, o_reenc, o_same, v_fresh, v_other
     FROM (
-        SELECT c, m.revision_time_ms AS rev, m.reencrypted_at_ms AS reenc,
-               m.digest = p_sha[c] AS same, w.newer,
-               (CASE WHEN p_skip[(c + p_per - 1) / p_per] THEN 0
+        SELECT c, k.key, k.owner, k.served, m.revision_time_ms AS rev,
+               m.reencrypted_at_ms AS reenc, m.digest = p_sha[c] AS same, w.newer,
+               (CASE WHEN p_skip[k.i] THEN 0
                      WHEN m.owner_login IS NULL THEN 1
-                     WHEN m.courier AND p_served[c] THEN CASE WHEN w.newer THEN 4 ELSE 3 END
+                     WHEN m.courier AND k.served THEN CASE WHEN w.newer THEN 4 ELSE 3 END
                      WHEN w.newer THEN 2 ELSE 0 END)::smallint AS action
         FROM generate_series(1, v_n) c
-        LEFT JOIN signed_messages m ON m.owner_login = p_owner[c] AND m.message_key = p_key[c]
+        CROSS JOIN LATERAL (SELECT i, p_base[i] || '|' || (p_type[i] + nth)::text AS key,
+                                   CASE nth WHEN 0 THEN p_to[i] ELSE p_from[i] END AS owner,
+                                   nth = 1 OR p_to_served[i] AS served
+                            FROM (SELECT (c + p_per - 1) / p_per AS i, (c - 1) % p_per AS nth) y
+                            OFFSET 0) k
+        LEFT JOIN signed_messages m ON m.owner_login = k.owner AND m.message_key = k.key
         CROSS JOIN LATERAL (SELECT m.owner_login IS NULL
             OR (p_rev[c], p_reenc[c], p_sha[c]) > (m.revision_time_ms, m.reencrypted_at_ms, m.digest)
-            AS newer) w
+            AS newer OFFSET 0) w
         ORDER BY c) x;
     IF v_fresh THEN
         INSERT INTO signed_messages (owner_login, message_key, base_key, from_login, to_login,
             message_type, courier, time_ms, nonce, revision_time_ms, reencrypted_at_ms,
             created_at_ms, stored_at_ms, digest, blob)
-        SELECT p_owner[c], p_key[c], p_base[i], p_from[i], p_to[i],
-               p_type[i] + c - (i - 1) * p_per - 1, NOT p_served[c], p_time[i], p_nonce[i],
+        SELECT v_owner[c], o_key[c], p_base[i], p_from[i], p_to[i],
+               p_type[i] + (c - 1) % p_per, (c - 1) % p_per = 0 AND NOT p_to_served[i], p_time[i],
+               p_nonce[i],
                p_rev[c], p_reenc[c], p_now, p_now, p_sha[c], p_blob[c]
         FROM generate_series(1, v_n) c, LATERAL (SELECT (c + p_per - 1) / p_per AS i OFFSET 0) k
         WHERE o_action[c] = 1;
     END IF;
     IF v_other THEN
         UPDATE signed_messages m SET
-            courier = m.courier AND NOT p_served[c],
+            courier = o_action[c] = 2 AND m.courier,
             created_at_ms = CASE WHEN o_action[c] = 2 THEN m.created_at_ms ELSE p_now END,
             stored_at_ms = p_now,
             revision_time_ms = o_rev[c], reencrypted_at_ms = o_reenc[c],
             digest = CASE WHEN o_action[c] = 3 THEN m.digest ELSE p_sha[c] END,
             blob = CASE WHEN o_action[c] = 3 THEN m.blob ELSE p_blob[c] END
         FROM generate_series(1, v_n) c
-        WHERE o_action[c] > 1 AND m.owner_login = p_owner[c] AND m.message_key = p_key[c];
+        WHERE o_action[c] > 1 AND m.owner_login = v_owner[c] AND m.message_key = o_key[c];
     END IF;
 END $$;
-COMMENT ON FUNCTION apply_copies(bigint, integer, boolean[], boolean[], text[], text[], text[], text[], text[], integer[], bigint[], bigint[], bigint[], bigint[], bytea[], bytea[]) IS 'Store copies by the revision rule; internal, see its source.';
+COMMENT ON FUNCTION apply_copies(bigint, integer, boolean[], boolean[], text[], text[], text[], integer[], bigint[], bigint[], bigint[], bigint[], bytea[], bytea[]) IS 'Store copies by the revision rule; internal, see its source.';
 
 -- Write the outbox rows of items that changed, or came again from where they would go.
 -- p_owner NULL = no row for this item; p_also NULL or the key of the pair's incoming copy, kept

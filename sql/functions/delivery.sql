@@ -19,52 +19,38 @@ SET enable_memoize = off SET enable_material = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_n integer := cardinality(p_key);
-    v_distinct integer;
-    v_prev integer[];
-    v_lo integer := 1;
-BEGIN
-    PERFORM lock_heads(p_me, p_from);
-    SELECT count(DISTINCT p_key[i] COLLATE "C") INTO v_distinct FROM generate_series(1, v_n) i;
-    IF v_distinct = v_n THEN
-        RETURN QUERY SELECT * FROM finish_distinct_attempts(p_me, p_process, p_from, p_key, p_rev,
-            p_reenc, p_version, p_outcome, p_via, p_error, p_retry_after,
-            coalesce(p_schedule, delivery_schedule()));
-        RETURN;
-    END IF;
-    SELECT array_agg(prev ORDER BY i) INTO v_prev FROM (
-        SELECT i, lag(i, 1, 0) OVER (PARTITION BY p_key[i] COLLATE "C" ORDER BY i) AS prev
-        FROM generate_series(1, v_n) i) x;
-    FOR v_hi IN 1 .. v_n LOOP
-        CONTINUE WHEN v_hi < v_n AND v_prev[v_hi + 1] < v_lo;
-        RETURN QUERY SELECT r.ord + v_lo - 1, r.recorded, r.state, r.from_pts, r.from_elsewhere
-            FROM finish_distinct_attempts(p_me, p_process, p_from[v_lo:v_hi], p_key[v_lo:v_hi],
-                p_rev[v_lo:v_hi], p_reenc[v_lo:v_hi], p_version[v_lo:v_hi], p_outcome[v_lo:v_hi],
-                p_via[v_lo:v_hi], p_error[v_lo:v_hi], p_retry_after[v_lo:v_hi],
-                coalesce(p_schedule, delivery_schedule())) r;
-        v_lo := v_hi + 1;
-    END LOOP;
-END $$;
-COMMENT ON FUNCTION finish_attempts(text, text, text[], text[], bigint[], bigint[], bigint[], integer[], text[], text[], bigint[], bigint[]) IS 'Record the results of delivery attempts, one row per item.';
-
--- The work of finish_attempts for rows that are all different, heads locked.
-CREATE OR REPLACE FUNCTION finish_distinct_attempts(
-    p_me text, p_process text, p_from text[], p_key text[], p_rev bigint[], p_reenc bigint[],
-    p_version bigint[], p_outcome integer[], p_via text[], p_error text[], p_retry_after bigint[],
-    p_schedule bigint[])
-RETURNS TABLE (ord integer, recorded boolean, state text, from_pts bigint, from_elsewhere boolean)
-LANGUAGE plpgsql AS $$
-#variable_conflict use_column
-DECLARE
     v_now bigint;
     v_n integer := cardinality(p_key);
-    v_last integer := cardinality(p_schedule);
+    v_schedule bigint[] := coalesce(p_schedule, delivery_schedule());
+    v_last integer := cardinality(v_schedule);
     v_act smallint[];   -- 0 nothing, 1 delivered, 2 next slot, 3 given back, 4 failed for good
     v_state text[]; v_owner text[];
     v_any boolean;
     v_pts bigint[];
-    v_live text[] := live_processes();
+    v_live text[];
+    -- cutting at repetitions
+    v_distinct integer; v_prev integer[]; v_lo integer := 1;
 BEGIN
+    PERFORM lock_heads(p_me, p_from);
+    IF v_n > 1 THEN
+        SELECT count(DISTINCT p_key[i] COLLATE "C") INTO v_distinct FROM generate_series(1, v_n) i;
+        IF v_distinct < v_n THEN
+            SELECT array_agg(prev ORDER BY i) INTO v_prev FROM (
+                SELECT i, lag(i, 1, 0) OVER (PARTITION BY p_key[i] COLLATE "C" ORDER BY i) AS prev
+                FROM generate_series(1, v_n) i) x;
+            FOR v_hi IN 1 .. v_n LOOP
+                CONTINUE WHEN v_hi < v_n AND v_prev[v_hi + 1] < v_lo;
+                RETURN QUERY SELECT r.ord + v_lo - 1, r.recorded, r.state, r.from_pts,
+                        r.from_elsewhere
+                    FROM finish_attempts(p_me, p_process, p_from[v_lo:v_hi], p_key[v_lo:v_hi],
+                        p_rev[v_lo:v_hi], p_reenc[v_lo:v_hi], p_version[v_lo:v_hi],
+                        p_outcome[v_lo:v_hi], p_via[v_lo:v_hi], p_error[v_lo:v_hi],
+                        p_retry_after[v_lo:v_hi], p_schedule) r;
+                v_lo := v_hi + 1;
+            END LOOP;
+            RETURN;
+        END IF;
+    END IF;
     -- Claims take no head, so the rows themselves must be held before they are judged.
     PERFORM FROM generate_series(1, v_n) i
     JOIN dm_delivery_state d ON d.from_login = p_from[i] AND d.outgoing_key = p_key[i]
@@ -98,7 +84,7 @@ BEGIN
             attempt_no = CASE WHEN v_act[i] = 2 THEN d.attempt_no + 1 ELSE d.attempt_no END,
             claims = 0,
             next_attempt_at_ms = CASE v_act[i]
-                WHEN 2 THEN d.accepted_at_ms + p_schedule[d.attempt_no + 1]
+                WHEN 2 THEN d.accepted_at_ms + v_schedule[d.attempt_no + 1]
                 WHEN 3 THEN v_now + LEAST(GREATEST(p_retry_after[i], 0), 60000) END,
             route_hint = coalesce((SELECT a.server_login FROM user_access_servers_current a
                                    WHERE a.login = d.to_login AND a.slot = 1), ''),
@@ -115,15 +101,15 @@ BEGIN
         WHERE v_act[i] IN (1, 2, 4) AND o.owner_login = p_from[i]
           AND o.primary_message_key = p_key[i] AND o.push_due_at_ms > v_now AND o.push_tries = 0;
     END IF;
-    v_pts := append_events(v_now, v_owner, (SELECT array_agg(2::smallint)
-                                            FROM generate_series(1, v_n)), p_key);
+    v_pts := append_events(v_now, v_owner, array_fill(2::smallint, ARRAY[v_n]), p_key);
+    v_live := live_processes(v_now);
     RETURN QUERY
     SELECT i, v_act[i] > 0, v_state[i], v_pts[i], v_pts[i] > 0 AND EXISTS (
         SELECT FROM active_sessions s WHERE s.login = p_from[i] AND s.connected_to = ANY (v_live)
                                         AND s.connected_to <> p_process)
     FROM generate_series(1, v_n) i;
 END $$;
-COMMENT ON FUNCTION finish_distinct_attempts(text, text, text[], text[], bigint[], bigint[], bigint[], integer[], text[], text[], bigint[], bigint[]) IS 'The work of finish_attempts; internal.';
+COMMENT ON FUNCTION finish_attempts(text, text, text[], text[], bigint[], bigint[], bigint[], integer[], text[], text[], bigint[], bigint[]) IS 'Record the results of delivery attempts, one row per item.';
 
 -- Keys are delivery keys (outgoing; a tombstone's own). No row = not known here.
 CREATE OR REPLACE FUNCTION get_delivery_status(p_from text[], p_key text[])

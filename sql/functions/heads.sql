@@ -32,7 +32,8 @@ END $$;
 COMMENT ON FUNCTION lock_heads(text, text[]) IS 'Lock the event heads of these logins, sorted; the first thing every writer does.';
 
 -- Append one event per slot whose owner is not NULL; slots of one owner get positions in slot
--- order. Returns the position per slot, 0 where there is no event. The caller holds the heads.
+-- order. p_kind NULL = all of kind 1. Returns the position per slot, 0 where there is no event. The
+-- caller holds the heads.
 CREATE OR REPLACE FUNCTION append_events(p_now bigint, p_owner text[], p_kind smallint[],
                                          p_key text[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
@@ -45,7 +46,7 @@ BEGIN
         LEFT JOIN user_event_heads h ON h.owner_login = p_owner[s]
         ORDER BY s) x;
     INSERT INTO user_events (owner_login, pts, kind, message_key, created_at_ms)
-    SELECT p_owner[s], v_pts[s], p_kind[s], p_key[s], p_now
+    SELECT p_owner[s], v_pts[s], coalesce(p_kind[s], 1), p_key[s], p_now
     FROM generate_series(1, cardinality(p_owner)) s WHERE v_pts[s] > 0;
     UPDATE user_event_heads h SET last_pts = x.pts
     FROM (SELECT p_owner[s] AS owner_login, max(v_pts[s]) AS pts

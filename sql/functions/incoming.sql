@@ -19,62 +19,49 @@ SET enable_memoize = off SET enable_material = off
 AS $$
 #variable_conflict use_column
 DECLARE
+    v_now bigint;
     v_n integer := cardinality(p_base);
-    v_distinct integer;
-    v_prev integer[];
-    v_lo integer := 1;
-BEGIN
-    PERFORM lock_heads(p_me, p_from || p_to);
-    SELECT count(DISTINCT p_base[i] COLLATE "C" || p_type[i]) INTO v_distinct
-    FROM generate_series(1, v_n) i;
-    IF v_distinct = v_n THEN
-        RETURN QUERY SELECT * FROM apply_distinct_incoming(p_me, p_process, p_from, p_to, p_base,
-            p_type, p_time, p_nonce, p_rev, p_reenc, p_sha, p_blob, p_source);
-        RETURN;
-    END IF;
-    SELECT array_agg(prev ORDER BY i) INTO v_prev FROM (
-        SELECT i, lag(i, 1, 0) OVER (PARTITION BY p_base[i] COLLATE "C", p_type[i] ORDER BY i) AS prev
-        FROM generate_series(1, v_n) i) x;
-    FOR v_hi IN 1 .. v_n LOOP
-        CONTINUE WHEN v_hi < v_n AND v_prev[v_hi + 1] < v_lo;
-        RETURN QUERY SELECT r.ord + v_lo - 1, r.verdict, r.to_pts, r.to_elsewhere, r.from_pts,
-                r.from_elsewhere, r.ws_sessions
-            FROM apply_distinct_incoming(p_me, p_process, p_from[v_lo:v_hi], p_to[v_lo:v_hi],
-                p_base[v_lo:v_hi], p_type[v_lo:v_hi], p_time[v_lo:v_hi], p_nonce[v_lo:v_hi],
-                p_rev[v_lo:v_hi], p_reenc[v_lo:v_hi], p_sha[v_lo:v_hi], p_blob[v_lo:v_hi],
-                p_source[v_lo:v_hi]) r;
-        v_lo := v_hi + 1;
-    END LOOP;
-END $$;
-COMMENT ON FUNCTION apply_incoming(text, text, text[], text[], text[], integer[], bigint[], bigint[], bigint[], bigint[], bytea[], bytea[], text[]) IS 'Apply incoming copies brought by servers, one row per copy.';
-
--- The work of apply_incoming for copies that are all different, heads locked.
-CREATE OR REPLACE FUNCTION apply_distinct_incoming(
-    p_me text, p_process text,
-    p_from text[], p_to text[], p_base text[], p_type integer[], p_time bigint[], p_nonce bigint[],
-    p_rev bigint[], p_reenc bigint[], p_sha bytea[], p_blob bytea[], p_source text[])
-RETURNS TABLE (ord integer, verdict integer, to_pts bigint, to_elsewhere boolean,
-               from_pts bigint, from_elsewhere boolean, ws_sessions bigint)
-LANGUAGE plpgsql AS $$
-#variable_conflict use_column
-DECLARE
-    v_now bigint := now_ms();
-    v_n integer := cardinality(p_base);
-    v_verdict integer[]; v_skip boolean[]; v_served boolean[];
+    v_verdict integer[]; v_skip boolean[]; v_to_served boolean[];
     v_to_second text[]; v_from_second text[];
     v_key text[]; v_out_key text[];
     v_action smallint[]; v_cur_rev bigint[]; v_cur_reenc bigint[]; v_same boolean[];
     v_d_act smallint[]; v_told boolean[];
     v_any_second boolean; v_any_old boolean; v_any_told boolean;
-    v_ev_owner text[]; v_ev_kind smallint[]; v_ev_key text[];
+    v_tell text[]; v_kind smallint[]; v_ev_key text[];
     v_pts bigint[];
-    v_live text[] := live_processes();
+    v_live text[];
+    -- cutting at repetitions
+    v_distinct integer; v_prev integer[]; v_lo integer := 1;
 BEGIN
+    PERFORM lock_heads(p_me, p_from || p_to);
+    v_now := now_ms();
+    IF v_n > 1 THEN
+        SELECT count(DISTINCT p_base[i] COLLATE "C" || p_type[i]::text) INTO v_distinct
+        FROM generate_series(1, v_n) i;
+        IF v_distinct < v_n THEN
+            SELECT array_agg(prev ORDER BY i) INTO v_prev FROM (
+                SELECT i, lag(i, 1, 0) OVER (PARTITION BY p_base[i] COLLATE "C", p_type[i] ORDER BY i)
+                       AS prev
+                FROM generate_series(1, v_n) i) x;
+            FOR v_hi IN 1 .. v_n LOOP
+                CONTINUE WHEN v_hi < v_n AND v_prev[v_hi + 1] < v_lo;
+                RETURN QUERY SELECT r.ord + v_lo - 1, r.verdict, r.to_pts, r.to_elsewhere,
+                        r.from_pts, r.from_elsewhere, r.ws_sessions
+                    FROM apply_incoming(p_me, p_process, p_from[v_lo:v_hi], p_to[v_lo:v_hi],
+                        p_base[v_lo:v_hi], p_type[v_lo:v_hi], p_time[v_lo:v_hi],
+                        p_nonce[v_lo:v_hi], p_rev[v_lo:v_hi], p_reenc[v_lo:v_hi],
+                        p_sha[v_lo:v_hi], p_blob[v_lo:v_hi], p_source[v_lo:v_hi]) r;
+                v_lo := v_hi + 1;
+            END LOOP;
+            RETURN;
+        END IF;
+    END IF;
+
     SELECT array_agg(verdict), array_agg(verdict > 0), array_agg(true),
            array_agg(to_second), array_agg(from_second),
-           array_agg(p_base[i] || '|' || p_type[i]), array_agg(p_base[i] || '|' || p_type[i] + 1),
+           array_agg(p_base[i] || '|' || (p_type[i] + 1)::text),
            bool_or(verdict = 0 AND (to_second IS NOT NULL OR from_second IS NOT NULL))
-    INTO v_verdict, v_skip, v_served, v_to_second, v_from_second, v_key, v_out_key, v_any_second
+    INTO v_verdict, v_skip, v_to_served, v_to_second, v_from_second, v_out_key, v_any_second
     FROM (
         SELECT i,
             CASE p_me WHEN f1.server_login THEN f2.server_login
@@ -94,9 +81,9 @@ BEGIN
         LEFT JOIN user_access_servers_current t2 ON t2.login = p_to[i] AND t2.slot = 2
         ORDER BY i) x;
 
-    SELECT * INTO v_action, v_cur_rev, v_cur_reenc, v_same
-    FROM apply_copies(v_now, 1, v_skip, v_served, p_to, v_key, p_from, p_to, p_base, p_type,
-                      p_time, p_nonce, p_rev, p_reenc, p_sha, p_blob);
+    SELECT * INTO v_action, v_key, v_tell, v_cur_rev, v_cur_reenc, v_same
+    FROM apply_copies(v_now, 1, v_skip, v_to_served, p_from, p_to, p_base, p_type, p_time, p_nonce,
+                      p_rev, p_reenc, p_sha, p_blob);
 
     -- 2: the row's revision is overtaken, 3: it waited for exactly this copy.
     SELECT array_agg(d_act), array_agg(d_act > 0 AND state <> 'delivered' AND p_type[i] = 1),
@@ -137,16 +124,16 @@ BEGIN
             WHERE v_from_second[i] IS NOT NULL AND v_action[i] IN (1, 2, 4)) x;
     END IF;
 
-    SELECT array_agg(CASE WHEN v_action[i] > 0 THEN p_to[i] END), array_agg(1::smallint)
-    INTO v_ev_owner, v_ev_kind FROM generate_series(1, v_n) i;
     v_ev_key := v_key;
     IF v_any_told THEN
-        SELECT v_ev_owner || array_agg(CASE WHEN v_told[i] THEN p_from[i] END),
-               v_ev_kind || array_agg(2::smallint), v_ev_key || v_out_key
-        INTO v_ev_owner, v_ev_kind, v_ev_key
+        SELECT v_tell || array_agg(CASE WHEN v_told[i] THEN p_from[i] END),
+               array_fill(1::smallint, ARRAY[v_n]) || array_fill(2::smallint, ARRAY[v_n]),
+               v_ev_key || v_out_key
+        INTO v_tell, v_kind, v_ev_key
         FROM generate_series(1, v_n) i;
     END IF;
-    v_pts := append_events(v_now, v_ev_owner, v_ev_kind, v_ev_key);
+    v_pts := append_events(v_now, v_tell, v_kind, v_ev_key);
+    v_live := live_processes(v_now);
 
     RETURN QUERY
     SELECT i, v_verdict[i], CASE WHEN v_same[i] THEN v_pts[i] ELSE 0 END, coalesce(t.elsewhere, false),
@@ -161,4 +148,4 @@ BEGIN
         FROM active_sessions s
         WHERE s.login = p_from[i] AND s.connected_to = ANY (v_live)) f ON v_pts[v_n + i] > 0;
 END $$;
-COMMENT ON FUNCTION apply_distinct_incoming(text, text, text[], text[], text[], integer[], bigint[], bigint[], bigint[], bigint[], bytea[], bytea[], text[]) IS 'The work of apply_incoming; internal.';
+COMMENT ON FUNCTION apply_incoming(text, text, text[], text[], text[], integer[], bigint[], bigint[], bigint[], bigint[], bytea[], bytea[], text[]) IS 'Apply incoming copies brought by servers, one row per copy.';

@@ -127,7 +127,7 @@ CREATE TABLE signed_messages (
     to_login          text COLLATE "C" NOT NULL,
     with_login        text COLLATE "C" NOT NULL
         GENERATED ALWAYS AS (CASE WHEN owner_login = from_login THEN to_login ELSE from_login END) STORED,
-    message_type      smallint NOT NULL CHECK (message_type BETWEEN 1 AND 8),
+    message_type      smallint NOT NULL,
     courier           boolean NOT NULL,
     time_ms           bigint NOT NULL,
     nonce             bigint NOT NULL,
@@ -174,7 +174,7 @@ CREATE TABLE dm_delivery_state (
     to_login           text COLLATE "C" NOT NULL,
     revision_time_ms   bigint NOT NULL,
     reencrypted_at_ms  bigint NOT NULL,
-    state              text COLLATE "C" NOT NULL CHECK (state IN ('accepted', 'delivered', 'failed')),
+    state              text COLLATE "C" NOT NULL,
     attempt_no         smallint NOT NULL,
     claims             smallint NOT NULL DEFAULT 0,
     accepted_at_ms     bigint NOT NULL,
@@ -186,10 +186,7 @@ CREATE TABLE dm_delivery_state (
     delivered_via      text COLLATE "C",
     last_error         text,
     updated_at_ms      bigint NOT NULL,
-    PRIMARY KEY (from_login, outgoing_key),
-    CHECK ((state = 'accepted') = (next_attempt_at_ms IS NOT NULL)),
-    CHECK ((lease_owner IS NULL) = (lease_until_ms IS NULL)),
-    CHECK (state = 'accepted' OR lease_owner IS NULL)
+    PRIMARY KEY (from_login, outgoing_key)
 ) WITH (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_insert_scale_factor = 0.1);
 -- When a waiting row may be claimed: when it is due and nobody holds it. Rows under a live lease
 -- sort behind those that are due, so that a claim never wades through them.
@@ -290,7 +287,7 @@ COMMENT ON COLUMN user_event_heads.trimmed_pts IS 'Events up to here are no long
 CREATE TABLE user_events (
     owner_login   text COLLATE "C" NOT NULL,
     pts           bigint NOT NULL,
-    kind          smallint NOT NULL CHECK (kind BETWEEN 1 AND 4),
+    kind          smallint NOT NULL,
     message_key   text COLLATE "C" NOT NULL,
     created_at_ms bigint NOT NULL,
     PRIMARY KEY (owner_login, pts)
