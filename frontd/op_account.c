@@ -188,7 +188,7 @@ static void add_user_done(void *ctx, enum db_status st, enum store_add verdict)
     if (verdict == STORE_OTHER_KEY)
         rpc_fail(call, RPC_USER_ALREADY_EXISTS, "the login exists with another key");
     else
-        rpc_reply(call, NULL);
+        rpc_reply(call, json_object());
 }
 
 void frontd_add_user(struct rpc_call *call)

@@ -120,14 +120,6 @@ static void finish(struct rpc_call *call, enum rpc_error e, char *text, size_t l
     conn->ended(conn);
 }
 
-void rpc_reply(struct rpc_call *call, json_t *payload)
-{
-    size_t len;
-    char *text = rpc_answer_ok(call->req.op, call->req.request_id, payload, &len);
-    json_decref(payload);
-    finish(call, RPC_OK, text, len);
-}
-
 /* `payload` is consumed. */
 static void fail_with(struct rpc_call *call, enum rpc_error e, const char *message, json_t *payload)
 {
@@ -135,6 +127,18 @@ static void fail_with(struct rpc_call *call, enum rpc_error e, const char *messa
     char *text = rpc_answer_error(call->req.op, call->req.request_id, e, message, payload, &len);
     json_decref(payload);
     finish(call, e, text, len);
+}
+
+void rpc_reply(struct rpc_call *call, json_t *payload)
+{
+    size_t len;
+    if (!payload) {
+        fail_with(call, RPC_INTERNAL_ERROR, "the answer could not be made", NULL);
+        return;
+    }
+    char *text = rpc_answer_ok(call->req.op, call->req.request_id, payload, &len);
+    json_decref(payload);
+    finish(call, RPC_OK, text, len);
 }
 
 void rpc_fail(struct rpc_call *call, enum rpc_error e, const char *message)

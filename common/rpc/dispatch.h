@@ -52,8 +52,10 @@ void *rpc_server(const struct rpc_call *call);
 /* clock_mono_us() when the request was dispatched. */
 int64_t rpc_started_us(const struct rpc_call *call);
 
-/* The one answer; each ends the call. `payload` (an object) is consumed (NULL = {}). `message`
- * NULL = none. Every answer is logged: at debug level, INTERNAL_ERROR as a warning. */
+/* The one answer; each ends the call. `payload` (an object) is consumed. NULL is what json_pack()
+ * gives when a value cannot be sent, so it is answered INTERNAL_ERROR; an empty answer is
+ * json_object(). `message` NULL = none. Every answer is logged: at debug level, INTERNAL_ERROR as a
+ * warning. */
 void rpc_reply(struct rpc_call *call, json_t *payload);
 void rpc_fail(struct rpc_call *call, enum rpc_error e, const char *message);
 /* 429 and 503 with `retryAfterMs` in the payload. */

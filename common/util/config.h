@@ -4,8 +4,8 @@
  *
  * Order of precedence: default < file < environment < --set. `key@file = path` reads the value from
  * a file (for secrets); one trailing newline is dropped. '#' starts a comment only at the beginning
- * of a line, so that values may contain it. Environment: `server.pool.pingIdleSeconds` is
- * SHINE_SERVER_POOL_PINGIDLESECONDS.
+ * of a line, so that values may contain it. Values are UTF-8, others are refused. Environment:
+ * `server.pool.pingIdleSeconds` is SHINE_SERVER_POOL_PINGIDLESECONDS.
  */
 #ifndef SHINE_UTIL_CONFIG_H
 #define SHINE_UTIL_CONFIG_H

@@ -10,6 +10,7 @@
 #include "util/config_internal.h"
 #include "util/log.h"
 #include "util/mem.h"
+#include "util/utf8.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -40,6 +41,9 @@ static int choice_index(const char *choices, const char *name)
 static bool parse(const struct config_key *key, const char *text, int64_t *num, char **error)
 {
     char *end;
+    /* Whatever the type: values and messages go out in JSON and to terminals. */
+    if (!utf8_valid(text))
+        return refuse(error, xasprintf("%s is not valid UTF-8", key->name));
     switch (key->type) {
     case CONFIG_STRING:
         return true;

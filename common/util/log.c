@@ -9,6 +9,7 @@
 #include "util/log.h"
 
 #include "util/clock.h"
+#include "util/utf8.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -71,44 +72,16 @@ static void put(struct line *l, const char *s)
     put_bytes(l, s, strlen(s));
 }
 
-/*
- * Decode one UTF-8 character (RFC 3629: no overlong forms, no surrogates). Returns its length in
- * bytes, or 0 if the bytes at `s` are not valid; a NUL ends a sequence like any other wrong byte.
- */
-static size_t utf8_decode(const unsigned char *s, uint32_t *c)
-{
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t n = s[0] < 0x80   ? 1
-               : s[0] < 0xc2 ? 0
-               : s[0] < 0xe0 ? 2
-               : s[0] < 0xf0 ? 3
-               : s[0] < 0xf5 ? 4
-                             : 0;
-    if (n <= 1) {
-        *c = s[0];
-        return n;
-    }
-    uint32_t v = s[0] & (0x7fu >> n);
-    for (size_t i = 1; i < n; i++) {
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-        v = v << 6 | (s[i] & 0x3f);
-    }
-    if (v < least[n] || v > 0x10ffff || (v >= 0xd800 && v <= 0xdfff))
-        return 0;
-    *c = v;
-    return n;
-}
-
-/* Characters that break a line, steer a terminal or reorder the text around them. */
+/* Characters that break a line, steer a terminal or reorder the text around them (Unicode's
+ * Bidi_Control). */
 static bool is_unprintable(uint32_t c)
 {
-    return c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x200e && c <= 0x200f) ||
+    return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x61c || (c >= 0x200e && c <= 0x200f) ||
            (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069) || c == 0xfeff;
 }
 
 /* Put one character in escaped form. The escapes are those of JSON in both formats. */
-static void put_escaped(struct line *l, uint32_t c, const unsigned char *bytes, size_t n)
+static void put_escaped(struct line *l, uint32_t c, const char *bytes, size_t n)
 {
     char esc[12];
     if (c == '"' || c == '\\')
@@ -118,7 +91,7 @@ static void put_escaped(struct line *l, uint32_t c, const unsigned char *bytes, 
     else if (is_unprintable(c))
         (void)snprintf(esc, sizeof esc, "\\u%04x", (unsigned)c);
     else {
-        put_bytes(l, (const char *)bytes, n);
+        put_bytes(l, bytes, n);
         return;
     }
     put(l, esc);
@@ -126,9 +99,8 @@ static void put_escaped(struct line *l, uint32_t c, const unsigned char *bytes, 
 
 /* Put a quoted string, cut after about VALUE_BYTES of output. A byte that is not UTF-8 becomes
  * U+FFFD in JSON, which knows only characters, and \xNN in logfmt, where it is worth more. */
-static void put_quoted(struct line *l, const char *str)
+static void put_quoted(struct line *l, const char *s)
 {
-    const unsigned char *s = (const unsigned char *)str;
     size_t end = l->len + VALUE_BYTES;
     put(l, "\"");
     l->bound -= 1; /* the closing quote always fits */
@@ -144,7 +116,7 @@ static void put_quoted(struct line *l, const char *str)
         } else {
             char esc[12];
             bool json = settings.format == LOG_FORMAT_JSON;
-            (void)snprintf(esc, sizeof esc, json ? "\\ufffd" : "\\x%02x", (unsigned)s[i]);
+            (void)snprintf(esc, sizeof esc, json ? "\\ufffd" : "\\x%02x", (unsigned)c);
             put(l, esc);
         }
         i += n ? n : 1;

@@ -337,6 +337,26 @@ static void value_from_file(void **state)
     free(value);
 }
 
+/* Values go out in JSON, which cannot hold anything but characters. */
+static void what_is_not_utf8_is_refused(void **state)
+{
+    struct fixture *f = *state;
+    char *value = xasprintf("%s/value", f->dir);
+    char *from_file = xasprintf("server.url@file = %s", value);
+    assert_loaded(f, set(f, "server.url = Gr\xc3\xbc\xc3\x9f \xf0\x9f\x98\x80"));
+    assert_false(load(f, "server.url = Gr\xfc\xdf\n"));
+    assert_error(f, ":1: server.url is not valid UTF-8");
+    assert_false(set(f, "server.url = \xed\xa0\x80"));
+    assert_false(set(f, "server.url = \xc3"));
+    assert_false(load_env(f, "SHINE_SERVER_URL=\xc0\x80"));
+    assert_error(f, "environment: server.url is not valid UTF-8");
+    write_file(value, "\xff", 1);
+    assert_false(set(f, from_file));
+    assert_string_equal(config_str(f->c, "server.url"), "Gr\xc3\xbc\xc3\x9f \xf0\x9f\x98\x80");
+    free(from_file);
+    free(value);
+}
+
 static void unreadable_file_is_an_error(void **state)
 {
     struct fixture *f = *state;
@@ -404,6 +424,7 @@ int main(void)
         CASE(environment_beats_file_and_set_beats_both),
         CASE(environment_is_checked),
         CASE(value_from_file),
+        CASE(what_is_not_utf8_is_refused),
         CASE(unreadable_file_is_an_error),
         CASE(printing_hides_secrets_and_can_be_read_back),
     };

@@ -115,6 +115,8 @@ static void logfmt_escapes(void **state)
     assert_string_equal(shown("gr\xc3\xbc\xc3\x9f \xf0\x9f\x98\x80"),
                         "\"gr\xc3\xbc\xc3\x9f \xf0\x9f\x98\x80\"");
     assert_string_equal(shown("\xc2\x85|\xe2\x80\xa8|\xe2\x80\xae"), "\"\\u0085|\\u2028|\\u202e\"");
+    /* the rest of what turns the direction of text: the marks, the isolates */
+    assert_string_equal(shown("\xd8\x9c\xe2\x80\x8f\xe2\x81\xa9"), "\"\\u061c\\u200f\\u2069\"");
 }
 
 static void invalid_utf8_is_shown_as_bytes(void **state)

@@ -330,8 +330,17 @@ static void op_later(struct rpc_call *call)
     *(struct rpc_call **)rpc_server(call) = call;
 }
 
-static const struct rpc_op ops[] = {
-    {"Echo", 0, op_echo}, {"Mine", RPC_NEEDS_SESSION, op_echo}, {"Later", 0, op_later}, {0}};
+/* A payload that cannot be made: a value of it is not UTF-8. */
+static void op_broken(struct rpc_call *call)
+{
+    rpc_reply(call, json_pack("{s:s}", "text", "Gr\xfc\xdf"));
+}
+
+static const struct rpc_op ops[] = {{"Echo", 0, op_echo},
+                                    {"Mine", RPC_NEEDS_SESSION, op_echo},
+                                    {"Later", 0, op_later},
+                                    {"Broken", 0, op_broken},
+                                    {0}};
 
 static void run(struct rpc_table *t, struct fake_conn *c, const char *text)
 {
@@ -376,6 +385,18 @@ static void calls_get_exactly_one_answer(void **state)
     rpc_table_free(t);
 }
 
+static void a_payload_that_could_not_be_made_is_no_success(void **state)
+{
+    (void)state;
+    struct rpc_table *t = rpc_table_new(ops);
+    struct fake_conn c = {.conn = {.send = fake_send, .ended = fake_ended}};
+    run(t, &c, "{\"op\":\"Broken\",\"requestId\":\"1\",\"payload\":{}}");
+    assert_non_null(strstr(c.sent, "\"requestId\":\"1\",\"status\":500"));
+    assert_non_null(strstr(c.sent, "INTERNAL_ERROR"));
+    assert_int_equal(c.ended, 1);
+    rpc_table_free(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -389,6 +410,7 @@ int main(void)
         cmocka_unit_test(every_error_has_a_name_and_status),
         cmocka_unit_test(fields_are_read_strictly),
         cmocka_unit_test(calls_get_exactly_one_answer),
+        cmocka_unit_test(a_payload_that_could_not_be_made_is_no_success),
     };
     log_setup("test", LOG_FORMAT_LOGFMT, LOG_LEVEL_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);
