@@ -161,7 +161,6 @@ static int globals_parse(struct ctl *c, char **argv, int argc, const char **file
 
 static int config_load(struct ctl *c, const char *file, const char *const *sets, unsigned n_sets)
 {
-    extern char **environ;
     char *error = NULL;
     c->config = config_new(settings_keys);
     bool ok = true;
@@ -224,11 +223,8 @@ int main(int argc, char **argv)
         const struct command *cmd = command_find(argv, at, argc, &used);
         if (!cmd)
             status = ctl_fail(CTL_USAGE, "unknown command %s; see shinectl --help", argv[at]);
-        else
-            status = command_parse(&c, cmd, argv, at + used, argc);
-        if (status == CTL_OK)
-            status = config_load(&c, file, sets, n_sets);
-        if (status == CTL_OK)
+        else if ((status = command_parse(&c, cmd, argv, at + used, argc)) == CTL_OK &&
+                 (status = config_load(&c, file, sets, n_sets)) == CTL_OK)
             status = cmd->run(&c);
     }
     ctl_close(&c);

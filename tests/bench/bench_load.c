@@ -311,11 +311,12 @@ static int run(struct bench *b, const char *ca, unsigned long max_pairs)
     if (b->answered == 0)
         die("nothing was answered", "");
     double seconds = (double)(b->stop_us - b->start_us) / 1e6;
+    size_t median = b->answered / 2, p99 = b->answered * 99 / 100;
     qsort(b->latency_us, b->answered, sizeof *b->latency_us, compare_u32);
     printf("{\"pairs\":%zu,\"delivered\":%zu,\"events\":%zu,\"seconds\":%.3f,\"pairs_per_s\":%.1f,"
            "\"p50_ms\":%.2f,\"p99_ms\":%.2f,\"cpu_us_per_pair\":%.1f}\n",
            b->answered, b->delivered, b->events, seconds, (double)b->answered / seconds,
-           b->latency_us[b->answered / 2] / 1e3, b->latency_us[b->answered * 99 / 100] / 1e3,
+           b->latency_us[median] / 1e3, b->latency_us[p99] / 1e3,
            (b->cpu_stop_us - b->cpu_start_us) / (double)b->answered);
     return 0;
 }
