@@ -63,7 +63,8 @@ struct db_pool *db_pool_new_limited(uv_loop_t *loop, const char *conninfo,
 /* NULL, or a new string saying what is wrong with `conninfo` (freed with free()). */
 char *db_pool_check_conninfo(const char *conninfo);
 /* Close all connections; calls in flight end with DB_UNAVAILABLE; `on_closed` (may be NULL) follows
- * when everything is freed. */
+ * when everything is freed. Callbacks that still come may call db_call(), nothing may afterwards.
+ * Only a name lookup that hangs can keep the loop alive longer. */
 void db_pool_close(struct db_pool *pool, void (*on_closed)(void *ctx), void *ctx);
 /* True if at least one connection is usable now. */
 bool db_pool_ready(const struct db_pool *pool);

@@ -205,7 +205,7 @@ bool db_migrate_files(const char *conninfo, const struct sql_file *files, size_t
 {
     *error = NULL;
     struct run run = {.files = files, .count = n, .note = note, .ctx = ctx, .error = error};
-    run.pg = schema_connect(conninfo, error);
+    run.pg = schema_connect(conninfo, 0, error);
     if (!run.pg)
         return false;
     bool ok = run_all(&run);

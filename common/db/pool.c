@@ -237,7 +237,7 @@ struct db_pool *db_pool_new_limited(uv_loop_t *loop, const char *conninfo,
     struct db_settings *settings =
         db_settings_new(conninfo, application_name, options, limits->connect_timeout_ms, &error);
     free(options);
-    shine_assert(settings); /* the caller has checked it */
+    shine_assert(settings && size > 0); /* the caller has checked the conninfo */
     struct db_pool *pool = xnew(struct db_pool);
     pool->loop = loop;
     pool->limits = *limits;

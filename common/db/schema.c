@@ -187,11 +187,14 @@ enum schema_verdict schema_compare(const PGresult *rows, const struct sql_file *
 
 /* --- connecting, and the check --- */
 
-PGconn *schema_connect(const char *conninfo, char **error)
+PGconn *schema_connect(const char *conninfo, unsigned statement_timeout_ms, char **error)
 {
-    struct db_settings *s =
-        db_settings_new(conninfo, "shinectl", "-c jit=off -c client_min_messages=warning",
-                        DB_LIMITS_DEFAULT.connect_timeout_ms, error);
+    char *options = xasprintf("-c jit=off -c client_min_messages=warning -c lock_timeout=0 "
+                              "-c statement_timeout=%u",
+                              statement_timeout_ms);
+    struct db_settings *s = db_settings_new(conninfo, "shine-schema", options,
+                                            DB_LIMITS_DEFAULT.connect_timeout_ms, error);
+    free(options);
     PGconn *pg = NULL;
     for (size_t i = 0; s && i < s->host_count; i++) {
         const char **keys;
@@ -219,7 +222,7 @@ enum db_schema_state db_schema_state_files(const char *conninfo, const struct sq
                                            size_t n, char **error)
 {
     *error = NULL;
-    PGconn *pg = schema_connect(conninfo, error);
+    PGconn *pg = schema_connect(conninfo, 10000, error);
     if (!pg)
         return DB_SCHEMA_UNREACHABLE;
     enum db_schema_state state = DB_SCHEMA_UNUSABLE;

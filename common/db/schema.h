@@ -35,8 +35,9 @@ enum schema_verdict {
 enum schema_verdict schema_compare(const PGresult *rows, const struct sql_file *files, size_t n,
                                    char **error);
 
-/* Connect, blocking, to the first host of `conninfo` that accepts writes. NULL with *error. */
-PGconn *schema_connect(const char *conninfo, char **error);
+/* Connect, blocking, to the first host of `conninfo` that accepts writes. NULL with *error. A
+ * `statement_timeout_ms` of 0 is none. */
+PGconn *schema_connect(const char *conninfo, unsigned statement_timeout_ms, char **error);
 
 /* Line (from 1) in which statement number `index` (from 0) of a script begins. Approximate where
  * the script is odd: it only serves messages. */

@@ -38,6 +38,19 @@ static void die(const char *what, const char *detail)
     exit(2);
 }
 
+/* The server's own words, before we give up. */
+static void show_log(const struct pg *pg)
+{
+    char *path = xasprintf("%s/log", pg->dir);
+    FILE *f = fopen(path, "r");
+    char line[500];
+    while (f && fgets(line, sizeof(line), f))
+        fputs(line, stderr);
+    if (f)
+        fclose(f);
+    free(path);
+}
+
 /* Start a program, as user "postgres" if we are root, with its output in the server's log file. */
 static pid_t spawn(struct pg *pg, const char *const argv[])
 {
@@ -68,8 +81,7 @@ static void run(struct pg *pg, const char *const argv[])
     int status;
     pid_t pid = spawn(pg, argv);
     if (waitpid(pid, &status, 0) != pid || status != 0) {
-        char *cat = xasprintf("tail -20 %s/log >&2", pg->dir);
-        (void)!system(cat);
+        show_log(pg);
         die("failed", argv[0]);
     }
 }
@@ -112,10 +124,11 @@ static void write_conf(struct pg *pg, const char *extra)
     free(path);
 }
 
-struct pg *pg_new(const char *extra_conf)
+/* A temporary folder, a port and conninfos; no data yet. */
+static struct pg *prepare(void)
 {
     struct pg *pg = xnew(struct pg);
-    strcpy(pg->dir, "/tmp/shine-pg-XXXXXX");
+    snprintf(pg->dir, sizeof(pg->dir), "/tmp/shine-pg-XXXXXX");
     if (!mkdtemp(pg->dir))
         die("mkdtemp", strerror(errno));
     if (geteuid() == 0) {
@@ -125,19 +138,37 @@ struct pg *pg_new(const char *extra_conf)
     }
     pg->bin = find_bin();
     pg->port = free_port();
-    char *initdb = xasprintf("%s/initdb", pg->bin);
-    run(pg, (const char *const[]){initdb, "-D", "data", "-U", "postgres", "-A", "trust", "-E",
-                                  "UTF8", "--locale=C.UTF-8", "-N", NULL});
-    free(initdb);
-    run(pg,
-        (const char *const[]){"openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
-                              "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=localhost",
-                              "-days", "30", "-keyout", "key.pem", "-out", "cert.pem", NULL});
-    write_conf(pg, extra_conf);
     pg->conninfo = xasprintf("host=%s port=%d user=postgres dbname=postgres", pg->dir, pg->port);
     pg->conninfo_tls = xasprintf("host=localhost port=%d user=postgres dbname=postgres "
                                  "sslmode=require",
                                  pg->port);
+    run(pg,
+        (const char *const[]){"openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+                              "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=localhost",
+                              "-days", "30", "-keyout", "key.pem", "-out", "cert.pem", NULL});
+    return pg;
+}
+
+struct pg *pg_new(const char *extra_conf)
+{
+    struct pg *pg = prepare();
+    char *initdb = xasprintf("%s/initdb", pg->bin);
+    run(pg, (const char *const[]){initdb, "-D", "data", "-U", "postgres", "-A", "trust", "-E",
+                                  "UTF8", "--locale=C.UTF-8", "-N", NULL});
+    free(initdb);
+    write_conf(pg, extra_conf);
+    pg_start(pg);
+    return pg;
+}
+
+struct pg *pg_new_standby(struct pg *of)
+{
+    struct pg *pg = prepare();
+    char *basebackup = xasprintf("%s/pg_basebackup", pg->bin);
+    run(pg, (const char *const[]){basebackup, "-D", "data", "-R", "-c", "fast", "-N", "-d",
+                                  of->conninfo, NULL});
+    free(basebackup);
+    write_conf(pg, NULL); /* later lines win over the copied ones */
     pg_start(pg);
     return pg;
 }
@@ -154,8 +185,7 @@ void pg_start(struct pg *pg)
             break;
         usleep(10000);
     }
-    char *cat = xasprintf("tail -20 %s/log >&2", pg->dir);
-    (void)!system(cat);
+    show_log(pg);
     die("postgres does not start", pg->dir);
 }
 
@@ -211,6 +241,12 @@ char *pg_new_database(struct pg *pg, const char *name)
     return xasprintf("host=%s port=%d user=postgres dbname=%s", pg->dir, pg->port, name);
 }
 
+static void ignore_notice(void *arg, const char *message)
+{
+    (void)arg;
+    (void)message;
+}
+
 static int64_t query_int(PGconn *c, const char *sql)
 {
     PGresult *res = PQexec(c, sql);
@@ -244,5 +280,6 @@ int64_t pg_query_int(struct pg *pg, const char *sql)
 {
     if (!pg->control)
         pg->control = PQconnectdb(pg->conninfo);
+    PQsetNoticeProcessor(pg->control, ignore_notice, NULL);
     return query_int(pg->control, sql);
 }

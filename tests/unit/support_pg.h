@@ -16,6 +16,8 @@ struct pg;
 
 /* Create and start a server. `extra_conf`: lines for postgresql.conf, or NULL. */
 struct pg *pg_new(const char *extra_conf);
+/* A hot standby that streams from `of`. */
+struct pg *pg_new_standby(struct pg *of);
 void pg_free(struct pg *pg);
 /* Stop at once, as a crash would (SIGQUIT), or start again. */
 void pg_stop(struct pg *pg);

@@ -269,6 +269,36 @@ static void test_read_only_server(void **state)
     close_pool_and_loop(f.pool, &f.loop);
 }
 
+/* The primary dies, the standby is promoted: the pool finds it by itself. */
+static void test_failover(void **state)
+{
+    (void)state;
+    struct pg *a = pg_new(NULL);
+    pg_exec(a, "CREATE TABLE w (v bigint)");
+    struct pg *b = pg_new_standby(a);
+    char *both = xasprintf("host=%s,%s port=%d,%d user=postgres dbname=postgres", pg_socket_dir(b),
+                           pg_socket_dir(a), pg_port(b), pg_port(a));
+    struct fixture f;
+    open_pool_limited(&f, both, 2, DB_LIMITS_DEFAULT); /* the standby comes first and is no use */
+    assert_true(run_until_ready(&f.loop, f.pool));
+    struct answers answers = {0};
+    call(&f, &stmt_write, 1, answers_cb, &answers);
+    wait_answers(&f, &answers, 1);
+    assert_int_equal(answers.ok, 1);
+    pg_stop(a);
+    assert_true(run_until(&f.loop, is_not_ready, f.pool));
+    pg_exec(b, "SELECT pg_promote()");
+    assert_true(run_until_ready(&f.loop, f.pool));
+    call(&f, &stmt_write, 2, answers_cb, &answers);
+    wait_answers(&f, &answers, 2);
+    assert_int_equal(answers.ok, 2);
+    assert_int_equal(pg_query_int(b, "SELECT count(*) FROM w WHERE v = 2"), 1);
+    close_pool_and_loop(f.pool, &f.loop);
+    free(both);
+    pg_free(b);
+    pg_free(a);
+}
+
 /* A port that accepts and never says a word. */
 static int black_hole(int *port)
 {
@@ -531,6 +561,7 @@ int main(void)
         cmocka_unit_test(test_kill_idle),
         cmocka_unit_test(test_server_crash_and_return),
         cmocka_unit_test(test_read_only_server),
+        cmocka_unit_test(test_failover),
         cmocka_unit_test(test_hosts),
         cmocka_unit_test(test_bad_conninfo),
         cmocka_unit_test(test_close_while_connecting),

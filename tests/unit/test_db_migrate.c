@@ -63,8 +63,8 @@ static char notes[400];
 static void note(void *ctx, const char *name)
 {
     (void)ctx;
-    strcat(notes, name);
-    strcat(notes, "\n");
+    size_t n = strlen(notes);
+    snprintf(notes + n, sizeof(notes) - n, "%s\n", name);
 }
 
 static bool migrate(const struct sql_file *files, size_t n, char **error)
