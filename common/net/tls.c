@@ -69,7 +69,9 @@ static struct tls_ctx *new_ctx(SSL_CTX *ssl)
     struct tls_ctx *ctx = xnew(struct tls_ctx);
     ctx->refs = 1;
     ctx->ssl = ssl;
-    ctx->bio = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "shine connection");
+    /* Without a type number of its own: nobody looks for this BIO by type, OpenSSL has only 128 of
+     * them to give, and every context would use up one. */
+    ctx->bio = BIO_meth_new(BIO_TYPE_SOURCE_SINK, "shine connection");
     shine_assert(ctx->bio);
     shine_assert(BIO_meth_set_read_ex(ctx->bio, ws_tls_bio_read) == 1);
     shine_assert(BIO_meth_set_write_ex(ctx->bio, ws_tls_bio_write) == 1);

@@ -29,7 +29,12 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { KEEPALIVE_S = 60, USER_TIMEOUT_MS = 30 * 1000, CLOSE_REASON_MAX = 123 };
+enum {
+    KEEPALIVE_S = 60,
+    USER_TIMEOUT_MS = 30 * 1000,
+    CLOSE_REASON_MAX = 123,
+    UNSENT_MAX = 128 * 1024
+};
 
 const struct ws_limits ws_limits_default = {
     .max_message = 4 * 1024 * 1024,
@@ -108,7 +113,6 @@ static void timer_cb(uv_timer_t *t)
         c->ping_wait = true;
         c->ping_left = false;
         c->ping_at = now;
-        c->ping_pos = c->plain_in;
         ws_conn_arm(c);
     }
 }
@@ -185,6 +189,9 @@ void ws_conn_attach(struct ws_conn *c, uv_tcp_t *tcp)
     int ms = USER_TIMEOUT_MS;
     if (uv_fileno((uv_handle_t *)tcp, &fd) == 0)
         (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
+    /* What the kernel has not sent yet, nothing can overtake: let it hold little of that. */
+    int unsent = UNSENT_MAX;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent));
 }
 
 void ws_conn_start(struct ws_conn *c)

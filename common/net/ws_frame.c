@@ -16,6 +16,7 @@
  */
 #include "net/ws_internal.h"
 #include "net/ws_utf8.h"
+#include "util/log.h"
 #include "util/mem.h"
 
 #include <stdlib.h>
@@ -23,38 +24,19 @@
 #include <wslay/wslay.h>
 
 enum {
-    CONTROL_MAX = 125,  /* payload of a control frame */
-    HEADER_MAX = 14,    /* of any frame */
     TURN_MESSAGES = 64, /* per connection and turn of the loop */
     TURN_BYTES = 256 * 1024,
-    RESERVE_MAX = 64 * 1024, /* stored room made on the word of a header */
+    RESERVE_MAX = 64 * 1024, /* room made on the word of a header */
 };
 
-struct ws_frames {
-    wslay_frame_context_ptr wslay;
-    bool dry;            /* the layer below had nothing more */
-    bool in_frame;       /* between the first and the last byte of a frame */
-    uint8_t opcode;      /* of that frame */
-    bool fin;            /* of that frame */
-    uint64_t frame_left; /* payload bytes of it still to come */
-    bool in_message;     /* between the first and the last frame of a message */
-    uint32_t fragments;
-    struct ws_utf8 utf8;
-    struct buf message;
-    uint8_t control_len;
-    bool pong_owed;
-    uint8_t pong_len;
-    uint8_t control[CONTROL_MAX];
-    uint8_t pong[CONTROL_MAX]; /* only the latest ping is answered (RFC 6455, section 5.5.3) */
-};
-
-/* --- what wslay calls --- */
+/* --- the context --- */
 
 static ssize_t recv_cb(uint8_t *p, size_t n, int flags, void *user)
 {
     (void)flags;
     struct ws_conn *c = user;
     size_t got = ws_io_take(c, p, n);
+    c->frame->held += got;
     if (got > 0)
         return (ssize_t)got;
     c->frame->dry = true;
@@ -76,16 +58,35 @@ static int mask_cb(uint8_t *p, size_t n, void *user)
     return 0;
 }
 
-void ws_frame_attach(struct ws_conn *c)
+wslay_frame_context_ptr ws_frame_context(struct ws_conn *c)
 {
     static const struct wslay_frame_callbacks callbacks = {
         .send_callback = send_cb,
         .recv_callback = recv_cb,
         .genmask_callback = mask_cb,
     };
+    if (!c->frame->wslay && wslay_frame_context_init(&c->frame->wslay, &callbacks, c) != 0) {
+        log_error("out_of_memory");
+        exit(EXIT_FAILURE); /* the only way it fails */
+    }
+    return c->frame->wslay;
+}
+
+void ws_frame_rest(struct ws_conn *c)
+{
+    struct ws_frames *f = c->frame;
+    if (!f || f->held > 0 || f->in_frame)
+        return;
+    wslay_frame_context_free(f->wslay);
+    f->wslay = NULL;
+    if (!f->in_message)
+        buf_free(&f->message);
+}
+
+void ws_frame_attach(struct ws_conn *c)
+{
     c->frame = xnew(struct ws_frames);
-    if (wslay_frame_context_init(&c->frame->wslay, &callbacks, c) != 0)
-        abort(); /* it fails only without memory */
+    c->frame->head_left = buf_len(&c->plain); /* the end of the HTTP exchange */
 }
 
 void ws_frame_detach(struct ws_conn *c)
@@ -98,53 +99,6 @@ void ws_frame_detach(struct ws_conn *c)
     c->frame = NULL;
 }
 
-/* --- sending --- */
-
-static void send_frame(struct ws_conn *c, uint8_t opcode, const void *p, size_t n)
-{
-    (void)buf_reserve(&c->plain, n + HEADER_MAX);
-    struct wslay_frame_iocb io = {
-        .fin = 1,
-        .opcode = opcode,
-        .mask = !c->server,
-        .payload_length = n,
-        .data = p,
-        .data_length = n,
-    };
-    /* send_cb takes everything, so a frame never stays half-written. */
-    shine_assert(wslay_frame_send(c->frame->wslay, &io) == (ssize_t)n);
-}
-
-void ws_frame_text(struct ws_conn *c, const char *text, size_t len)
-{
-    send_frame(c, WSLAY_TEXT_FRAME, text, len);
-}
-
-void ws_frame_ping(struct ws_conn *c)
-{
-    send_frame(c, WSLAY_PING, NULL, 0);
-}
-
-void ws_frame_pong(struct ws_conn *c)
-{
-    struct ws_frames *f = c->frame;
-    if (!f || !f->pong_owed || c->state != WS_OPEN)
-        return;
-    f->pong_owed = false;
-    send_frame(c, WSLAY_PONG, f->pong, f->pong_len);
-}
-
-void ws_frame_close(struct ws_conn *c, int code, const char *reason)
-{
-    uint8_t p[CONTROL_MAX];
-    size_t n = strlen(reason);
-    shine_assert(n <= sizeof(p) - 2);
-    p[0] = (uint8_t)(code >> 8);
-    p[1] = (uint8_t)code;
-    memcpy(p + 2, reason, n);
-    send_frame(c, WSLAY_CONNECTION_CLOSE, p, code == 1005 ? 0 : n + 2);
-}
-
 /* --- receiving --- */
 
 /* The peer broke the rules: say which and stop listening. */
@@ -153,6 +107,13 @@ static void fail(struct ws_conn *c, int code, const char *reason)
     if (c->state == WS_OPEN)
         ws_frame_close(c, code, reason);
     ws_conn_drain(c, WS_END_PROTOCOL, code, reason);
+}
+
+/* Bytes of the header that announced `io`. */
+static size_t header_len(const struct wslay_frame_iocb *io)
+{
+    size_t n = io->payload_length < 126 ? 2 : io->payload_length < 65536 ? 4 : 10;
+    return io->mask ? n + 4 : n;
 }
 
 /* The first payload byte of a frame is here (or it has none). false: failed. */
@@ -182,6 +143,8 @@ static bool frame_begin(struct ws_conn *c, const struct wslay_frame_iocb *io)
     f->fin = io->fin;
     f->frame_left = io->payload_length;
     f->control_len = 0;
+    shine_assert(f->held >= header_len(io));
+    f->held -= header_len(io);
     if (wslay_is_ctrl_frame(io->opcode))
         return true;
 
@@ -215,6 +178,7 @@ static bool frame_data(struct ws_conn *c, const uint8_t *p, size_t n)
 {
     struct ws_frames *f = c->frame;
     f->frame_left -= n;
+    f->held -= n;
     if (wslay_is_ctrl_frame(f->opcode)) {
         shine_assert(n <= sizeof(f->control) - f->control_len); /* wslay has checked the length */
         if (n > 0)
@@ -247,7 +211,6 @@ static void message_end(struct ws_conn *c)
     char *end = (char *)buf_reserve(&f->message, 1);
     *end = '\0';
     c->cb->on_message(c, c->ctx, (const char *)buf_head(&f->message), len);
-    /* Kept for the next message only if that is likely to come now, see ws_frame_input(). */
     buf_consume(&f->message, len);
 }
 
@@ -262,7 +225,7 @@ static void close_received(struct ws_conn *c)
 {
     struct ws_frames *f = c->frame;
     int code = 1005;
-    char reason[CONTROL_MAX + 1] = "";
+    char reason[WS_CONTROL_MAX + 1] = "";
     if (f->control_len >= 2) {
         size_t n = f->control_len - 2u;
         code = f->control[0] << 8 | f->control[1];
@@ -316,14 +279,13 @@ bool ws_frame_input(struct ws_conn *c)
             return true;
         struct wslay_frame_iocb io = {0};
         f->dry = false;
-        ssize_t n = wslay_frame_recv(f->wslay, &io);
+        ssize_t n = wslay_frame_recv(ws_frame_context(c), &io);
         if (c->state != WS_OPEN && c->state != WS_CLOSING)
             break; /* the stream ended below */
         if (n == WSLAY_ERR_WANT_READ) {
             if (!f->dry)
                 continue; /* wslay asks once per call, and got only a part of a header */
-            if (buf_len(&f->message) == 0)
-                buf_free(&f->message);
+            ws_frame_rest(c);
             return false;
         }
         if (n < 0) {

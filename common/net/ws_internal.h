@@ -17,7 +17,10 @@
 #include "util/buf.h"
 #include "util/list.h"
 
+#include "net/ws_utf8.h"
+
 #include <openssl/ssl.h>
+#include <wslay/wslay.h>
 
 /* --- what the connections of one loop share (ws_loop.c) --- */
 
@@ -83,6 +86,7 @@ struct ws_conn {
     bool ping_left;      /* the kernel has taken it */
     bool refused;        /* ws_send_text() has refused since the last on_drain */
     bool above_quarter;  /* the buffer was above a quarter since the last on_drain */
+    bool tls_retry;      /* OpenSSL could not write; it wants the same bytes again */
     bool notify_sent;    /* TLS close_notify written */
     bool shutdown_begun; /* FIN asked for */
     unsigned handles;    /* not yet closed */
@@ -110,8 +114,8 @@ struct ws_conn {
     struct buf plain;
     struct buf cipher;
     struct buf out;
-    uint64_t plain_in, plain_out; /* bytes ever put into and taken out of `plain` */
-    uint64_t ping_pos;            /* plain_in behind the ping */
+    uint64_t plain_out; /* bytes ever taken out of `plain` */
+    uint64_t ping_pos;  /* plain_out when the ping will have left it */
     uv_write_t write_req;
     uv_shutdown_t shutdown_req;
 
@@ -173,6 +177,8 @@ void ws_io_again(struct ws_conn *c);
 void ws_io_flush(struct ws_conn *c);
 /* Append plain bytes (whole frames, or HTTP text). */
 void ws_io_put(struct ws_conn *c, const void *p, size_t n);
+/* Take `n` bytes off the head of `plain`. */
+void ws_io_leaving(struct ws_conn *c, size_t n);
 /* Bytes queued, in whatever form, that the kernel has not taken. */
 size_t ws_io_queued(const struct ws_conn *c);
 
@@ -204,19 +210,48 @@ void ws_http_start(struct ws_conn *c);
 void ws_http_input(struct ws_conn *c);
 void ws_http_free(struct ws_http *h);
 
-/* --- frames (ws_frame.c) --- */
+/* --- frames (ws_frame.c, ws_frame_out.c) --- */
 
-/* The frame context: made at WS_OPEN. These two are the only places that make and free it. */
+enum { WS_CONTROL_MAX = 125 }; /* payload of a control frame */
+
+struct ws_frames {
+    wslay_frame_context_ptr wslay; /* NULL while there is nothing half done */
+    size_t held;                   /* bytes wslay has been given and not reported yet */
+    bool dry;                      /* the layer below had nothing more */
+    bool in_frame;                 /* between the first and the last byte of a frame */
+    uint8_t opcode;                /* of that frame */
+    bool fin;                      /* of that frame */
+    uint64_t frame_left;           /* payload bytes of it still to come */
+    bool in_message;               /* between the first and the last frame of a message */
+    uint32_t fragments;
+    struct ws_utf8 utf8;
+    struct buf message;
+    size_t head_left; /* output: bytes of the frame at the head of `plain` still to leave */
+    uint8_t control_len;
+    bool pong_owed;
+    uint8_t pong_len;
+    uint8_t control[WS_CONTROL_MAX];
+    uint8_t pong[WS_CONTROL_MAX]; /* only the latest ping is answered (RFC 6455, section 5.5.3) */
+};
+
 void ws_frame_attach(struct ws_conn *c);
 void ws_frame_detach(struct ws_conn *c);
+/* wslay's context, 4 KiB, is made when there is a frame to read or write (the first of these) and
+ * freed when none is half done (the second): an idle connection has none. */
+wslay_frame_context_ptr ws_frame_context(struct ws_conn *c);
+void ws_frame_rest(struct ws_conn *c);
 /* Work on received frames. true: stopped early (pause, budget), there may be more. */
 bool ws_frame_input(struct ws_conn *c);
-/* Append one whole frame to the output. */
+/* Append a message to the output. */
 void ws_frame_text(struct ws_conn *c, const char *text, size_t len);
-void ws_frame_ping(struct ws_conn *c);
+/* Append a close frame. Code 1005 stands for none. */
 void ws_frame_close(struct ws_conn *c, int code, const char *reason);
-/* Append the answer to the last ping, if one is owed. */
+/* Send a ping, ahead of what is queued; sets ping_pos. */
+void ws_frame_ping(struct ws_conn *c);
+/* Send the answer to the last ping, if one is owed, ahead of what is queued. */
 void ws_frame_pong(struct ws_conn *c);
+/* `n` bytes are about to be taken from the head of `plain`. */
+void ws_frame_leaving(struct ws_conn *c, size_t n);
 
 /* --- dialling (ws_dial.c) --- */
 

@@ -13,6 +13,8 @@
 
 #include <string.h>
 
+enum { OUT_PORTION = 64 * 1024 };
+
 /* --- input --- */
 
 static void alloc_cb(uv_handle_t *h, size_t suggested, uv_buf_t *buf)
@@ -149,8 +151,14 @@ void ws_io_again(struct ws_conn *c)
 void ws_io_put(struct ws_conn *c, const void *p, size_t n)
 {
     (void)buf_append(&c->plain, p, n); /* ws_send_text() has checked the bound; the rest is small */
-    c->plain_in += n;
     ws_io_dirty(c);
+}
+
+void ws_io_leaving(struct ws_conn *c, size_t n)
+{
+    ws_frame_leaving(c, n);
+    buf_consume(&c->plain, n);
+    c->plain_out += n;
 }
 
 void ws_io_dirty(struct ws_conn *c)
@@ -192,18 +200,23 @@ static bool write_out(struct ws_conn *c, struct buf *b)
     }
     if (n > 0) {
         c->written_at = uv_now(c->loop->uv);
-        buf_consume(b, (size_t)n);
         if (b == &c->plain)
-            c->plain_out += (size_t)n;
+            ws_io_leaving(c, (size_t)n);
+        else
+            buf_consume(b, (size_t)n);
     }
     if (buf_len(b) == 0) {
         buf_free(b);
         return true;
     }
-    if (b == &c->plain)
-        c->plain_out += buf_len(b);
-    c->out = *b;
-    buf_init(b, 0);
+    if (b == &c->plain) { /* a portion: control frames can still overtake the rest */
+        size_t portion = buf_len(b) < OUT_PORTION ? buf_len(b) : OUT_PORTION;
+        (void)buf_append(&c->out, buf_head(b), portion);
+        ws_io_leaving(c, portion);
+    } else {
+        c->out = *b;
+        buf_init(b, 0);
+    }
     v = uv_buf_init((char *)(uintptr_t)buf_head(&c->out), (unsigned)buf_len(&c->out));
     c->write_req.data = c;
     int r = uv_write(&c->write_req, s, &v, 1, write_cb);
@@ -280,6 +293,7 @@ void ws_io_flush(struct ws_conn *c)
     list_remove(&c->dirty); /* a pong or TLS has marked it again on the way */
     if (c->state == WS_CLOSED)
         return;
+    ws_frame_rest(c);
     note_ping(c);
     note_drain(c);
 }

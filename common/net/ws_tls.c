@@ -178,16 +178,18 @@ void ws_tls_encrypt(struct ws_conn *c)
             SSL_write_ex(c->ssl, buf_head(&c->plain), len < RECORD_MAX ? len : RECORD_MAX, &done);
         if (r != 1) {
             int err = SSL_get_error(c->ssl, r);
-            if (err == SSL_ERROR_WANT_READ || err == SSL_ERROR_WANT_WRITE)
-                return; /* tried again, with these bytes first, after the next input */
+            if (err == SSL_ERROR_WANT_READ || err == SSL_ERROR_WANT_WRITE) {
+                c->tls_retry = true; /* after the next input */
+                return;
+            }
             char *reason = xasprintf("TLS: %s", ssl_reason());
             ERR_clear_error();
             ws_conn_lost(c, reason);
             free(reason);
             return;
         }
-        buf_consume(&c->plain, done);
-        c->plain_out += done;
+        c->tls_retry = false;
+        ws_io_leaving(c, done);
     }
 }
 

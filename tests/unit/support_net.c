@@ -326,6 +326,16 @@ void net_raw_send(struct net_raw *r, const void *p, size_t n)
         free(w);
 }
 
+void net_raw_pause(struct net_raw *r)
+{
+    uv_read_stop((uv_stream_t *)&r->tcp);
+}
+
+void net_raw_resume(struct net_raw *r)
+{
+    uv_read_start((uv_stream_t *)&r->tcp, raw_alloc, raw_read);
+}
+
 static void raw_closed(uv_handle_t *h)
 {
     ((struct net_raw *)h->data)->closed++;

@@ -76,6 +76,9 @@ struct net_raw {
 };
 void net_raw_dial(struct net_raw *r, uv_loop_t *loop, uint16_t port);
 void net_raw_send(struct net_raw *r, const void *p, size_t n);
+/* Stop reading, and go on. */
+void net_raw_pause(struct net_raw *r);
+void net_raw_resume(struct net_raw *r);
 void net_raw_close(struct net_raw *r);
 void net_raw_free(struct net_raw *r);
 
