@@ -41,12 +41,12 @@ DECLARE
     v_to_served boolean[];
     v_from_second text[];
     v_route1 text[]; v_url1 text[]; v_route2 text[]; v_url2 text[];
-    v_old_state text[]; v_state text[]; v_d_act smallint[]; v_version bigint[]; v_told boolean[];
+    v_state text[]; v_d_act smallint[]; v_version bigint[]; v_told boolean[];
     v_any_second boolean; v_any_new boolean; v_any_old boolean; v_any_told boolean;
     -- per copy
     v_action smallint[]; v_key text[]; v_tell text[]; v_kind smallint[]; v_cur_rev bigint[]; v_cur_reenc bigint[]; v_same boolean[];
     v_pts bigint[];
-    v_live text[];
+    v_live text[]; v_any_attempt boolean; v_end bigint;
     -- cutting at repetitions
     v_distinct integer; v_prev integer[]; v_lo integer := 1;
 BEGIN
@@ -108,11 +108,13 @@ BEGIN
                       p_rev, p_reenc, p_sha, p_blob);
 
     -- The delivery rows. A repeat of what is stored finds d_act 0, whatever state the row is in.
-    SELECT array_agg(old_state), array_agg(new_state), array_agg(d_act), array_agg(version),
-           array_agg(told), bool_or(d_act = 1), bool_or(d_act > 1), bool_or(told)
-    INTO v_old_state, v_state, v_d_act, v_version, v_told, v_any_new, v_any_old, v_any_told
+    SELECT array_agg(new_state), array_agg(d_act), array_agg(version),
+           array_agg(told), bool_or(d_act = 1), bool_or(d_act > 1), bool_or(told),
+           bool_or(d_act IN (1, 2) AND new_state = 'accepted')
+    INTO v_state, v_d_act, v_version, v_told, v_any_new, v_any_old, v_any_told,
+         v_any_attempt
     FROM (
-        SELECT d.state AS old_state, a.d_act,
+        SELECT a.d_act,
                CASE WHEN a.d_act = 0 THEN coalesce(d.state, 'accepted')
                     WHEN v_to_served[i] THEN 'delivered' ELSE 'accepted' END AS new_state,
                CASE WHEN a.d_act = 0 THEN d.row_version ELSE coalesce(d.row_version, 0) + 1 END
@@ -201,13 +203,14 @@ BEGIN
     END IF;
     v_pts := append_events(v_now, v_tell, v_kind, v_key);
     v_live := live_processes(v_now);
+    v_end := CASE WHEN v_any_attempt THEN now_ms() ELSE v_now END;
 
     RETURN QUERY
     SELECT i, v_verdict[i], v_state[i], v_pts[2 * i], coalesce(f.elsewhere, false),
            CASE WHEN v_same[2 * i - 1] THEN v_pts[2 * i - 1] ELSE 0 END, coalesce(t.elsewhere, false),
            coalesce(f.n, 0) + CASE WHEN p_to[i] = p_from[i] AND f.n IS NOT NULL THEN 0
                                    ELSE coalesce(t.n, 0) END,
-           e.attempt, v_version[i], CASE WHEN e.attempt THEN v_lease - (now_ms() - v_now) END,
+           e.attempt, v_version[i], CASE WHEN e.attempt THEN v_lease - (v_end - v_now) END,
            CASE WHEN e.attempt THEN v_route1[i] END, CASE WHEN e.attempt THEN v_url1[i] END,
            CASE WHEN e.attempt THEN v_route2[i] END, CASE WHEN e.attempt THEN v_url2[i] END
     FROM generate_series(1, v_n) i

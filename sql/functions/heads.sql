@@ -7,6 +7,11 @@
 -- locked, in order. Nobody can hold a head and wait for one that is being created: he would have
 -- missed it too and waited before taking his first lock. So two callers cannot deadlock, however
 -- their logins overlap. Take it before reading anything that the writes depend on.
+--
+-- Every caller carries the same planner settings (SET … on the function): plans are cached per
+-- session by whoever calls first, for tables that may have been empty then, and must be index
+-- look-ups for ever. What the settings rule out are plans that read whole tables or that join the
+-- batch in a way that costs more per item the more items there are.
 CREATE OR REPLACE FUNCTION lock_heads(p_me text, p_logins text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -5,7 +5,11 @@
 CREATE OR REPLACE FUNCTION create_session(p_me text, p_process text, p_session text, p_login text,
     p_key bytea, p_storage_pwd text, p_client_info text, p_mode text, p_max integer)
 RETURNS TABLE (verdict integer, epoch bigint, last_pts bigint, generation bigint)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+SET enable_memoize = off SET enable_material = off
+AS $$
 #variable_conflict use_column
 BEGIN
     INSERT INTO user_event_heads (owner_login)

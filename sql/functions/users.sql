@@ -16,7 +16,11 @@ COMMENT ON FUNCTION get_user(text) IS 'One user with access servers.';
 -- 0 added, 1 exists with this key, 2 exists with another key; nothing is changed in the last two.
 CREATE OR REPLACE FUNCTION add_user(p_me text, p_login text, p_client_key text, p_enc_key text,
     p_enc_key_sig text, p_source text, p_servers text[], p_urls text[]) RETURNS integer
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+SET enable_memoize = off SET enable_material = off
+AS $$
 DECLARE
     v_now bigint := now_ms();
     v_old text;
@@ -38,7 +42,11 @@ COMMENT ON FUNCTION add_user(text, text, text, text, text, text, text[], text[])
 -- under the owner's head: the event head of somebody newly served here, the hints of waiting rows,
 -- and the order to fill the outbox of an owner whose second server is new.
 CREATE OR REPLACE FUNCTION set_user_servers(p_me text, p_login text, p_servers text[], p_urls text[])
-RETURNS boolean LANGUAGE plpgsql AS $$
+RETURNS boolean LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+SET enable_memoize = off SET enable_material = off
+AS $$
 DECLARE
     v_old text;
     v_new text;
