@@ -16,6 +16,7 @@
 #include "rpc/dispatch.h"
 
 struct pump;
+struct sessions;
 
 struct frontd {
     struct daemon *daemon;
@@ -26,6 +27,7 @@ struct frontd {
     struct peer_pool *peers;
     struct delivery *delivery;
     struct pump *pump;
+    struct sessions *sessions;
     struct rpc_table *ops;
 
     /* Settings read on hot paths, taken from `config` once. */

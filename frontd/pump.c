@@ -18,17 +18,18 @@
 #include "util/map.h"
 #include "util/mem.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    READ_OWNERS_MAX = 256, /* owners in one statement */
-    READ_FEW_OWNERS = 32,
-    READ_EVENTS_FEW = 16, /* events per owner, for few owners in a statement and for many: */
-    READ_EVENTS_MANY = 4, /* bounds what one result may hold; the rest is read next */
-    RETRY_MS = 500,       /* after a failed read */
-    HINT_MS = 5,          /* notifications are collected for so long */
-    HINTS_MAX = 256,
+    /* One statement reads at most so many owners, and the store about 1 MiB of each: bounds what
+     * one result may hold. The rest is read next. */
+    READ_OWNERS_MAX = 64,
+    READ_EVENTS = 32, /* per owner */
+    RETRY_MS = 500,   /* after a failed read */
+    HINT_MS = 5,      /* notifications are collected for so long */
+    HINTS_MAX = 100,  /* fit into one notification */
 };
 
 /* --- owners --- */
@@ -129,8 +130,7 @@ static void start_read(struct pump *p)
     if (n == 0)
         return;
     p->reading = true;
-    p->read_limit = n > READ_FEW_OWNERS ? READ_EVENTS_MANY : READ_EVENTS_FEW;
-    store_events_since(p->f->store, logins, after, n, p->read_limit, read_done, p);
+    store_events_since(p->f->store, logins, after, n, READ_EVENTS, read_done, p);
 }
 
 void pump_on_read_timer(uv_timer_t *t)
@@ -159,14 +159,13 @@ static void read_done(void *ctx, enum db_status st, const struct store_event *ro
 {
     struct pump *p = ctx;
     p->reading = false;
-    for (size_t i = 0, count = 0; i < n && st == DB_OK; i++) {
+    for (size_t i = 0; i < n && st == DB_OK; i++) {
         struct pump_owner *o = map_get(p->owners, rows[i].owner);
-        count = i > 0 && strcmp(rows[i].owner, rows[i - 1].owner) == 0 ? count + 1 : 1;
-        if (!o || o->state != OWNER_READING)
-            continue; /* cannot be: owners under read are kept; a foreign row is ignored */
+        shine_assert(o && o->state == OWNER_READING); /* owners being read are kept */
         take_row(o, &rows[i]);
-        if (count == p->read_limit)
-            o->again = true; /* there may be more */
+        bool is_last = i + 1 == n || strcmp(rows[i].owner, rows[i + 1].owner) != 0;
+        if (is_last && rows[i].more && rows[i].pts >= o->last)
+            o->again = true;
     }
     struct list *l;
     while ((l = list_pop(&p->being_read))) {
@@ -198,12 +197,12 @@ void pump_look_at(struct pump *p, const char *login)
 
 /* --- what operations tell --- */
 
-/* The other processes with sessions of this owner hear of it a few milliseconds later. */
-static void hint_others(struct pump *p, const char *owner)
+/* The other processes hear of `entry` a few milliseconds later. */
+static void hint_others(struct pump *p, const char *entry)
 {
-    if (p->stopped || map_get(p->hints, owner))
+    if (p->stopped || map_get(p->hints, entry))
         return;
-    (void)map_put(p->hints, owner, p);
+    (void)map_put(p->hints, entry, p);
     if (map_size(p->hints) >= HINTS_MAX)
         pump_send_hints(p);
     else if (!uv_is_active((uv_handle_t *)&p->hint_timer))
@@ -212,14 +211,14 @@ static void hint_others(struct pump *p, const char *owner)
 
 void pump_send_hints(struct pump *p)
 {
-    const char *logins[HINTS_MAX];
-    const char *login;
+    const char *entries[HINTS_MAX];
+    const char *entry;
     void *value;
     size_t n = 0, it = 0;
-    while (n < HINTS_MAX && map_next(p->hints, &it, &login, &value))
-        logins[n++] = login;
+    while (n < HINTS_MAX && map_next(p->hints, &it, &entry, &value))
+        entries[n++] = entry;
     if (n > 0)
-        store_notify_events(p->f->store, logins, n);
+        store_notify_events(p->f->store, entries, n);
     map_free(p->hints);
     p->hints = map_new();
     (void)uv_timer_stop(&p->hint_timer);
@@ -245,6 +244,13 @@ static struct pump_owner *next_event_of(struct pump *p, const char *owner,
         return o;
     wait_for_read(o);
     return NULL;
+}
+
+void pump_told_log_in(struct pump *p, const char *session_id, int64_t generation)
+{
+    char *entry = xasprintf("%c%s:%" PRId64, PUMP_LOG_IN_MARK, session_id, generation);
+    hint_others(p, entry);
+    free(entry);
 }
 
 void pump_told_message(struct pump *p, const char *owner, const struct store_told *told,

@@ -11,11 +11,19 @@
 
 struct db_listener;
 
+/* Begins the entry of a notification that tells a log-in: MARK SESSIONID ":" GENERATION. No login
+ * begins with it. */
+#define PUMP_LOG_IN_MARK '@'
+
 enum pump_owner_state { OWNER_IDLE, OWNER_WAITING, OWNER_READING };
 
 struct pump_owner {
     struct pump *pump;
     char login[DM_LOGIN_MAX + 1];
+    /* Begins the entry of a notification that tells a log-in: MARK SESSIONID ":" GENERATION. No
+     * login begins with it. */
+#define PUMP_LOG_IN_MARK '@'
+
     enum pump_owner_state state; /* = which list `link` is on: none, waiting, being_read */
     struct list link;
     struct list members; /* empty only while being read */
@@ -29,9 +37,8 @@ struct pump {
     struct frontd *f;
     struct map *owners; /* login -> struct pump_owner */
     struct list waiting, being_read;
-    bool reading; /* a statement is in flight */
-    unsigned read_limit;
-    struct map *hints; /* logins to notify other processes of */
+    bool reading;      /* a statement is in flight */
+    struct map *hints; /* entries of the next notification */
     uv_timer_t read_timer, hint_timer, poll_timer;
     struct db_listener *listener;
     bool stopped;

@@ -6,31 +6,43 @@
 #include "frontd/pump_internal.h"
 
 #include "db/listen.h"
+#include "frontd/session.h"
 #include "util/mem.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* `payload`: logins joined by commas, or nothing (look at everybody). */
+/* One entry of a notification: a login with new events, or a log-in somewhere else. */
+static void take_entry(struct pump *p, char *entry)
+{
+    char *end = NULL;
+    if (*entry != PUMP_LOG_IN_MARK) {
+        pump_look_at(p, entry);
+        return;
+    }
+    char *colon = strrchr(entry, ':');
+    if (!colon)
+        return;
+    *colon = '\0';
+    long long generation = strtoll(colon + 1, &end, 10);
+    if (end != colon + 1 && *end == '\0')
+        sessions_taken_over(p->f->sessions, entry + 1, generation);
+}
+
+/* `payload`: entries joined by commas, or nothing (look at everybody). */
 static void on_notify(void *ctx, const char *payload)
 {
     struct pump *p = ctx;
-    char login[DM_LOGIN_MAX + 1];
     if (p->stopped)
         return;
     if (!payload || *payload == '\0') {
         pump_look_at_all(p);
         return;
     }
-    for (const char *s = payload; *s;) {
-        size_t n = strcspn(s, ",");
-        if (n > 0 && n < sizeof login) {
-            memcpy(login, s, n);
-            login[n] = '\0';
-            pump_look_at(p, login);
-        }
-        s += n + (s[n] == ',');
-    }
+    char *copy = xstrdup(payload), *save = NULL;
+    for (char *e = strtok_r(copy, ",", &save); e; e = strtok_r(NULL, ",", &save))
+        take_entry(p, e);
+    free(copy);
 }
 
 static void on_poll(uv_timer_t *t)

@@ -282,6 +282,12 @@ bool session_nonce_take(struct session *s, enum session_nonce kind, const char *
     return ok;
 }
 
+void session_take_over(struct session *s)
+{
+    pump_leave(s->all->f->pump, &s->member);
+    session_close(s, CLOSE_TAKEN_OVER, "another connection took over this session");
+}
+
 void session_log_in(struct session *s, const struct session_identity *id)
 {
     struct sessions *all = s->all;
@@ -292,7 +298,7 @@ void session_log_in(struct session *s, const struct session_identity *id)
     struct session *old = map_get(all->by_id, id->session_id);
     if (old && old != s && old->generation > id->generation) {
         /* Two log-ins at once, answered in the other order: the later one keeps the session. */
-        session_close(s, CLOSE_TAKEN_OVER, "another connection took over this session");
+        session_take_over(s);
         return;
     }
     log_out(s);
@@ -303,9 +309,9 @@ void session_log_in(struct session *s, const struct session_identity *id)
     s->generation = id->generation;
     s->conn.session_login = s->login;
     (void)map_put(all->by_id, s->id, s);
-    if (old && old != s) {
-        pump_leave(all->f->pump, &old->member);
-        session_close(old, CLOSE_TAKEN_OVER, "another connection took over this session");
-    }
+    if (old && old != s)
+        session_take_over(old);
+    if (s->generation > 1)
+        pump_told_log_in(all->f->pump, s->id, s->generation);
     pump_join(all->f->pump, &s->member, s->login, id->epoch, id->last_pts);
 }

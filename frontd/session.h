@@ -68,6 +68,9 @@ const struct ws_limits *sessions_limits(const struct sessions *ss);
 /* For ws_listen(); its `ctx` is the struct sessions. */
 bool sessions_accept(struct ws_listener *l, void *ctx, struct ws_conn *conn, const char *remote,
                      const struct ws_callbacks **callbacks, void **conn_ctx);
+/* A connection of another process logged into the session as `generation`: an older one here is
+ * closed with 4001. */
+void sessions_taken_over(struct sessions *ss, const char *session_id, int64_t generation);
 /* Take no further requests; when those in flight are answered, or after `deadline_ms`, close every
  * connection with 1001; `on_done` follows when the last one has ended. */
 void sessions_stop(struct sessions *ss, uint32_t deadline_ms, void (*on_done)(void *ctx),

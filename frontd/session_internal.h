@@ -61,6 +61,8 @@ struct sessions {
 extern const struct ws_callbacks session_callbacks;
 struct session *session_new(struct sessions *all, struct ws_conn *ws, const char *remote);
 void session_close(struct session *s, int code, const char *reason);
+/* Another connection has the session now: no more events, closed with 4001. */
+void session_take_over(struct session *s);
 
 /* The connection of `s` has ended. */
 void sessions_disconnected(struct session *s);

@@ -114,6 +114,13 @@ void sessions_removed(struct session *s)
     s->all->n_sessions--;
 }
 
+void sessions_taken_over(struct sessions *ss, const char *session_id, int64_t generation)
+{
+    struct session *s = map_get(ss->by_id, session_id);
+    if (s && s->generation < generation)
+        session_take_over(s);
+}
+
 static void close_all(struct sessions *ss)
 {
     list_each_safe(n, &ss->connected)

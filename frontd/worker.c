@@ -29,7 +29,6 @@ enum {
 
 struct worker {
     struct frontd f; /* first: reached from it */
-    struct sessions *sessions;
     struct tls_ctx *server_tls, *client_tls;
     struct ws_listener *sockets[WORKER_SOCKETS_MAX];
     size_t n_sockets;
@@ -98,7 +97,7 @@ static bool open_sockets(struct worker *w, const char *kinds)
         struct tls_ctx *tls = kinds[i] == WORKER_SOCKET_TLS ? w->server_tls : NULL;
         w->sockets[i] =
             ws_listen(w->f.loop, WORKER_SOCKET_FD + (int)i, tls, "/ws",
-                      sessions_limits(w->sessions), sessions_accept, w->sessions, &error);
+                      sessions_limits(w->f.sessions), sessions_accept, w->f.sessions, &error);
         if (!w->sockets[i])
             return fail("cannot_listen", error);
         w->n_sockets++;
@@ -145,7 +144,7 @@ static void open_parts(struct worker *w, struct daemon *d)
     f->delivery = delivery_new(f->loop, f->store, f->peers, &dc);
     f->pump = pump_new(f);
     f->ops = rpc_table_new(frontd_ops);
-    w->sessions = sessions_new(f);
+    w->f.sessions = sessions_new(f);
 }
 
 /* --- the master, signals --- */
@@ -248,7 +247,7 @@ static void worker_stop(struct daemon *d)
     for (size_t i = 0; i < w->n_sockets; i++)
         ws_listener_close(w->sockets[i]);
     w->n_sockets = 0;
-    sessions_stop(w->sessions, IN_FLIGHT_MS, sessions_gone, w);
+    sessions_stop(w->f.sessions, IN_FLIGHT_MS, sessions_gone, w);
 }
 
 static void handle_closed(uv_handle_t *h)
@@ -262,7 +261,7 @@ static void handle_closed(uv_handle_t *h)
 static void worker_closed(struct daemon *d)
 {
     struct worker *w = d->own;
-    sessions_free(w->sessions);
+    sessions_free(w->f.sessions);
     pump_free(w->f.pump);
     delivery_free(w->f.delivery);
     directory_free(w->f.directory);

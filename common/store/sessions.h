@@ -71,7 +71,7 @@ void store_events_since(struct store *s, const char *const *owners, const int64_
 
 /* Tell the other processes that these owners have new events: a NOTIFY on channel shine_events
  * outside any other transaction. Payload: logins joined by commas, or empty (= look at everyone) if
- * they do not fit. Fire and forget. */
+ * they do not fit. frontd's pump adds entries of its own that are no logins. Fire and forget. */
 void store_notify_events(struct store *s, const char *const *owners, size_t n);
 
 /* --- processes --- */
