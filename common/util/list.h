@@ -39,6 +39,8 @@ static inline void list_push(struct list *head, struct list *n)
 }
 static inline void list_push_front(struct list *head, struct list *n)
 {
+    list_remove(
+        n); /* first: it may be head->next itself, and would be linked to nothing but itself */
     list_push(head->next, n);
 }
 /* Take the first element off, or NULL if the list is empty. */

@@ -35,13 +35,11 @@ static void check_tree(const json_t *v, int depth)
         shine_assert(json_integer_value(v) <= NUMBER_MAX && json_integer_value(v) >= -NUMBER_MAX);
     if (json_is_string(v))
         shine_assert(strlen(json_string_value(v)) == json_string_length(v));
-    json_object_foreach((json_t *)(uintptr_t)v, key, item)
-    {
+    json_object_foreach((json_t *)(uintptr_t)v, key, item) {
         check_text(key, SIZE_MAX);
         check_tree(item, depth + 1);
     }
-    json_array_foreach(v, i, item)
-    {
+    json_array_foreach(v, i, item) {
         check_tree(item, depth + 1);
     }
 }
@@ -119,8 +117,7 @@ static void check_fields(const json_t *payload)
 {
     const char *key;
     json_t *item;
-    json_object_foreach((json_t *)(uintptr_t)payload, key, item)
-    {
+    json_object_foreach((json_t *)(uintptr_t)payload, key, item) {
         struct rpc_fields f = rpc_fields_of(payload);
         int64_t i = 7;
         bool b;

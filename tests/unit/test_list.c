@@ -55,6 +55,20 @@ static void push_pop_in_order(void **state)
     assert_string_equal(ids(&head), "123");
 }
 
+/* The first to the front and the last to the end: nothing may get lost on the way. */
+static void pushing_to_where_it_stands_changes_nothing(void **state)
+{
+    (void)state;
+    struct list head;
+    make_items(&head);
+    for (int i = 0; i < 3; i++) {
+        list_push(&head, &items[i].link);
+        list_push_front(&head, head.next);
+        list_push(&head, head.prev);
+        assert_string_equal(ids(&head), i == 0 ? "0" : i == 1 ? "01" : "012");
+    }
+}
+
 static void remove_is_harmless_twice(void **state)
 {
     (void)state;
@@ -121,6 +135,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(push_pop_in_order),
+        cmocka_unit_test(pushing_to_where_it_stands_changes_nothing),
         cmocka_unit_test(remove_is_harmless_twice),
         cmocka_unit_test(pushing_moves_between_lists),
         cmocka_unit_test(splice_appends_all),
