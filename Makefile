@@ -62,6 +62,12 @@ $(OUT)/libshine.a: $(LIB_OBJ)
 	@rm -f $@
 	@ar rcs $@ $^
 
+# The modules of frontd, for their unit tests.
+FRONTD_OBJ := $(patsubst %.c,$(OUT)/obj/%.o,$(filter-out frontd/main.c,$(wildcard frontd/*.c)))
+$(OUT)/libfrontd.a: $(FRONTD_OBJ)
+	@rm -f $@
+	@ar rcs $@ $^
+
 # Every SQL file travels inside the programs, so that a binary alone can create its schema.
 $(OUT)/gen/sql/embedded.c: sql/embed.py $(SQL_FILES)
 	@mkdir -p $(@D)
@@ -83,7 +89,7 @@ $(OUT)/bin/$(1): $$(patsubst %.c,$(OUT)/obj/%.o,$$(wildcard $$(or $$(DIR_$(1)),$
 endef
 $(foreach p,$(PROGRAMS),$(eval $(call program,$(p))))
 
-$(OUT)/unit/%: $(OUT)/obj/tests/unit/%.o $(HELP_SRC:%.c=$(OUT)/obj/%.o) $(OUT)/libshine.a
+$(OUT)/unit/%: $(OUT)/obj/tests/unit/%.o $(HELP_SRC:%.c=$(OUT)/obj/%.o) $(OUT)/libfrontd.a $(OUT)/libshine.a
 	@mkdir -p $(@D)
 	@$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
 $(OUT)/bench/%: $(OUT)/obj/tests/bench/%.o $(OUT)/libshine.a
