@@ -32,31 +32,6 @@ static int stop_server(void **state)
     return 0;
 }
 
-struct fixture {
-    uv_loop_t loop;
-    struct db_pool *pool;
-};
-
-static void open_pool(struct fixture *f, const char *conninfo, unsigned size)
-{
-    assert_int_equal(uv_loop_init(&f->loop), 0);
-    f->pool = db_pool_new(&f->loop, conninfo, "shine-test", size);
-    assert_false(db_pool_ready(f->pool));
-    assert_true(run_until_ready(&f->loop, f->pool));
-}
-
-static void close_pool(struct fixture *f)
-{
-    close_pool_and_loop(f->pool, &f->loop);
-}
-
-static void wait_answers(struct fixture *f, struct answers *a, int want)
-{
-    a->want = want;
-    assert_true(run_until(&f->loop, answers_complete, a));
-    assert_int_equal(a->total, want);
-}
-
 /* --- values --- */
 
 static const struct db_stmt stmt_scalars = {
@@ -101,8 +76,8 @@ static bool is_two(void *ctx)
 static void test_scalars(void **state)
 {
     (void)state;
-    struct fixture f;
-    open_pool(&f, pg_conninfo(pg), 1);
+    struct db_fixture f;
+    db_fixture_open_ready(&f, pg_conninfo(pg), 1, NULL);
     int done = 0;
     struct db_params *p = db_params_new();
     db_add_int8(p, -12345);
@@ -120,7 +95,7 @@ static void test_scalars(void **state)
     db_call(f.pool, &stmt_scalars, p, check_nulls, &done);
     assert_int_equal(done, 0); /* never from inside */
     assert_true(run_until(&f.loop, is_two, &done));
-    close_pool(&f);
+    db_fixture_close(&f);
 }
 
 static const struct db_stmt stmt_arrays = {
@@ -153,8 +128,8 @@ static void check_empty_arrays(void *ctx, const struct db_result *r)
 static void test_arrays(void **state)
 {
     (void)state;
-    struct fixture f;
-    open_pool(&f, pg_conninfo(pg), 1);
+    struct db_fixture f;
+    db_fixture_open_ready(&f, pg_conninfo(pg), 1, NULL);
     int done = 0;
     struct db_params *p = db_params_new();
     db_array_begin(p, DB_INT8_ARRAY, 2);
@@ -185,7 +160,7 @@ static void test_arrays(void **state)
     db_array_begin(p, DB_BYTEA_ARRAY, 0);
     db_call(f.pool, &stmt_arrays, p, check_empty_arrays, &done);
     assert_true(run_until(&f.loop, is_two, &done));
-    close_pool(&f);
+    db_fixture_close(&f);
 }
 
 /* --- the pipeline --- */
@@ -206,7 +181,7 @@ static void check_value(void *ctx, const struct db_result *r)
     free(e);
 }
 
-static void call_id(struct fixture *f, struct answers *a, int64_t v)
+static void call_id(struct db_fixture *f, struct answers *a, int64_t v)
 {
     struct expect *e = xnew(struct expect);
     e->answers = a;
@@ -219,14 +194,14 @@ static void call_id(struct fixture *f, struct answers *a, int64_t v)
 static void test_thousands(void **state)
 {
     (void)state;
-    struct fixture f;
-    open_pool(&f, pg_conninfo(pg), 2);
+    struct db_fixture f;
+    db_fixture_open_ready(&f, pg_conninfo(pg), 2, NULL);
     struct answers a = {0};
     for (int i = 0; i < 5000; i++)
         call_id(&f, &a, i);
-    wait_answers(&f, &a, 5000);
+    db_fixture_wait(&f, &a, 5000);
     assert_int_equal(a.ok, 5000);
-    close_pool(&f);
+    db_fixture_close(&f);
 }
 
 static const struct db_stmt stmt_big = {"big", "SELECT repeat('x', $1::integer) AS t"};
@@ -240,7 +215,7 @@ static void check_big(void *ctx, const struct db_result *r)
     free(e);
 }
 
-static void call_big(struct fixture *f, struct answers *a, int32_t n)
+static void call_big(struct db_fixture *f, struct answers *a, int32_t n)
 {
     struct expect *e = xnew(struct expect);
     e->answers = a;
@@ -253,19 +228,19 @@ static void call_big(struct fixture *f, struct answers *a, int32_t n)
 /* Around libpq's buffer and the TLS record, alone and packed; and far above both. */
 static void results_of_all_sizes(const char *conninfo)
 {
-    struct fixture f;
-    open_pool(&f, conninfo, 1);
+    struct db_fixture f;
+    db_fixture_open_ready(&f, conninfo, 1, NULL);
     struct answers a = {0};
     int want = 0;
     for (int32_t n = 15 * 1024; n <= 17 * 1024; n += 128) {
         call_big(&f, &a, n);
-        wait_answers(&f, &a, ++want); /* alone: nothing follows that would wake us */
+        db_fixture_wait(&f, &a, ++want); /* alone: nothing follows that would wake us */
     }
     for (int32_t n = 7 * 1024; n <= 34 * 1024; n += 256, want++)
         call_big(&f, &a, n);
     call_big(&f, &a, 10 * 1000 * 1000);
-    wait_answers(&f, &a, want + 1);
-    close_pool(&f);
+    db_fixture_wait(&f, &a, want + 1);
+    db_fixture_close(&f);
 }
 
 static void test_sizes_socket(void **state)
@@ -285,8 +260,8 @@ static const struct db_stmt stmt_len = {"len", "SELECT length($1::bytea)::bigint
 static void test_big_params(void **state)
 {
     (void)state;
-    struct fixture f;
-    open_pool(&f, pg_conninfo_tls(pg), 1);
+    struct db_fixture f;
+    db_fixture_open_ready(&f, pg_conninfo_tls(pg), 1, NULL);
     struct answers a = {0};
     size_t n = 10 * 1000 * 1000;
     char *bytes = xcalloc(1, n);
@@ -297,9 +272,9 @@ static void test_big_params(void **state)
         call_big(&f, &a, 1000 * 1000); /* both directions full at once */
     }
     free(bytes);
-    wait_answers(&f, &a, 10);
+    db_fixture_wait(&f, &a, 10);
     assert_int_equal(a.ok, 10);
-    close_pool(&f);
+    db_fixture_close(&f);
 }
 
 static const struct db_stmt stmt_divide = {"divide", "SELECT 10 / $1::bigint AS v"};
@@ -307,8 +282,8 @@ static const struct db_stmt stmt_divide = {"divide", "SELECT 10 / $1::bigint AS 
 static void test_error_in_pipeline(void **state)
 {
     (void)state;
-    struct fixture f;
-    open_pool(&f, pg_conninfo(pg), 1);
+    struct db_fixture f;
+    db_fixture_open_ready(&f, pg_conninfo(pg), 1, NULL);
     struct answers good = {0}, bad = {0};
     for (int i = 0; i < 100; i++) {
         struct db_params *p = db_params_new();
@@ -316,18 +291,18 @@ static void test_error_in_pipeline(void **state)
         db_call(f.pool, &stmt_divide, p, answers_cb, &bad);
         call_id(&f, &good, i);
     }
-    wait_answers(&f, &good, 100);
-    wait_answers(&f, &bad, 100);
+    db_fixture_wait(&f, &good, 100);
+    db_fixture_wait(&f, &bad, 100);
     assert_int_equal(good.ok, 100);
     assert_int_equal(bad.error, 100);
     assert_string_equal(bad.sqlstate, "22012");
     assert_true(db_pool_ready(f.pool));
-    close_pool(&f);
+    db_fixture_close(&f);
 }
 
 static const struct db_stmt stmt_later = {"later", "SELECT v FROM later WHERE v = $1::bigint"};
 
-static void call_later(struct fixture *f, struct answers *a)
+static void call_later(struct db_fixture *f, struct answers *a)
 {
     struct db_params *p = db_params_new();
     db_add_int8(p, 1);
@@ -337,41 +312,41 @@ static void call_later(struct fixture *f, struct answers *a)
 static void test_prepare_fails_then_works(void **state)
 {
     (void)state;
-    struct fixture f;
+    struct db_fixture f;
     pg_exec(pg, "DROP TABLE IF EXISTS later");
-    open_pool(&f, pg_conninfo(pg), 1);
+    db_fixture_open_ready(&f, pg_conninfo(pg), 1, NULL);
     struct answers a = {0};
     for (int i = 0; i < 3; i++)
         call_later(&f, &a);
-    wait_answers(&f, &a, 3);
+    db_fixture_wait(&f, &a, 3);
     assert_int_equal(a.error, 3);
     assert_string_equal(a.sqlstate, "42P01"); /* each its own error, none "no such statement" */
     pg_exec(pg, "CREATE TABLE later (v bigint)");
     for (int i = 0; i < 3; i++)
         call_later(&f, &a);
-    wait_answers(&f, &a, 6);
+    db_fixture_wait(&f, &a, 6);
     assert_int_equal(a.ok, 3);
-    close_pool(&f);
+    db_fixture_close(&f);
 }
 
 static void test_result_type_changes(void **state)
 {
     (void)state;
-    struct fixture f;
+    struct db_fixture f;
     pg_exec(pg, "DROP TABLE IF EXISTS later; CREATE TABLE later (v bigint)");
-    open_pool(&f, pg_conninfo(pg), 1);
+    db_fixture_open_ready(&f, pg_conninfo(pg), 1, NULL);
     struct answers a = {0};
     call_later(&f, &a);
-    wait_answers(&f, &a, 1);
+    db_fixture_wait(&f, &a, 1);
     for (int round = 0; round < 2; round++) {
         pg_exec(pg, round == 0 ? "ALTER TABLE later ALTER v TYPE integer"
                                : "ALTER TABLE later ALTER v TYPE bigint");
         for (int i = 0; i < 10; i++)
             call_later(&f, &a);
-        wait_answers(&f, &a, 11 + 10 * round);
+        db_fixture_wait(&f, &a, 11 + 10 * round);
     }
     assert_int_equal(a.ok, 21);
-    close_pool(&f);
+    db_fixture_close(&f);
 }
 
 int main(void)
