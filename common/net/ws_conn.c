@@ -339,8 +339,8 @@ size_t ws_send_queued(const struct ws_conn *c)
 
 void ws_pause(struct ws_conn *c)
 {
-    if (c->paused)
-        return;
+    if (c->paused || c->state > WS_OPEN)
+        return; /* once closing, the peer's answer must be heard */
     c->paused = true;
     list_remove(&c->work);
     if (c->state == WS_OPEN && !c->in)

@@ -14,6 +14,7 @@
 #include "util/mem.h"
 
 #include <openssl/rand.h>
+#include <signal.h>
 #include <string.h>
 
 /* The loops of this thread that have connections, usually one. libuv gives a loop to one thread, so
@@ -69,11 +70,21 @@ static void check_cb(uv_check_t *h)
     flush_all(l);
 }
 
+/* libuv writes with write(2), and a peer that has gone must be an error, not the death of the
+ * process. A program that handles the signal itself is left alone. */
+static void ignore_sigpipe(void)
+{
+    struct sigaction sa;
+    if (sigaction(SIGPIPE, NULL, &sa) == 0 && sa.sa_handler == SIG_DFL)
+        (void)signal(SIGPIPE, SIG_IGN);
+}
+
 struct ws_loop *ws_loop_get(uv_loop_t *uv)
 {
     for (struct ws_loop *l = loops; l; l = l->next)
         if (l->uv == uv)
             return ws_loop_ref(l);
+    ignore_sigpipe();
     struct ws_loop *l = xnew(struct ws_loop);
     l->uv = uv;
     l->refs = 1;

@@ -116,6 +116,30 @@ void net_pki_free(struct net_pki *pki)
     (void)rmdir(pki->dir);
 }
 
+int net_tls_setup(void **state)
+{
+    struct net_tls *f = xnew(struct net_tls);
+    char *error = NULL;
+    net_pki_make(&f->pki);
+    f->server_tls = tls_server_new(net_pki_path(&f->pki, "good.pem"),
+                                   net_pki_path(&f->pki, "good.key"), &error);
+    assert_non_null(f->server_tls);
+    f->client_tls = tls_client_new(net_pki_path(&f->pki, "ca.pem"), true, &error);
+    assert_non_null(f->client_tls);
+    *state = f;
+    return 0;
+}
+
+int net_tls_teardown(void **state)
+{
+    struct net_tls *f = *state;
+    tls_ctx_free(f->server_tls);
+    tls_ctx_free(f->client_tls);
+    net_pki_free(&f->pki);
+    free(f);
+    return 0;
+}
+
 /* --- the loop --- */
 
 static void too_late(uv_timer_t *t)

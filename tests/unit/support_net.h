@@ -25,6 +25,15 @@ void net_pki_make(struct net_pki *pki);
 const char *net_pki_path(const struct net_pki *pki, const char *name);
 void net_pki_free(struct net_pki *pki);
 
+/* Group fixture of a test program: the certificates, a server's context with "good" and a client's
+ * that trusts ca.pem. */
+struct net_tls {
+    struct net_pki pki;
+    struct tls_ctx *server_tls, *client_tls;
+};
+int net_tls_setup(void **state);
+int net_tls_teardown(void **state);
+
 /* --- the loop --- */
 
 /* Run `loop` until *done is at least `want`. Fails the test after `seconds`. */
