@@ -28,14 +28,14 @@ size_t utf8_decode(const char *text, uint32_t *c)
     return n;
 }
 
-bool utf8_valid(const char *s)
+bool utf8_valid(const char *text)
 {
     uint32_t c;
-    while (*s) {
-        size_t n = utf8_decode(s, &c);
+    while (*text) {
+        size_t n = utf8_decode(text, &c);
         if (n == 0)
             return false;
-        s += n;
+        text += n;
     }
     return true;
 }

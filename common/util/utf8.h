@@ -9,10 +9,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Decode the character at `s`, which is NUL-terminated: *c gets it. Returns its length in bytes
- * (1 for the NUL), or 0 and *c = the byte at `s` if the bytes there are not a character. */
-size_t utf8_decode(const char *s, uint32_t *c);
-/* True if all of `s` is UTF-8. */
-bool utf8_valid(const char *s);
+/* Decode the character at `text`, which is NUL-terminated: *c gets it. Returns its length in bytes
+ * (1 for the NUL), or 0 and *c = the first byte if the bytes there are not a character. */
+size_t utf8_decode(const char *text, uint32_t *c);
+/* True if all of `text` is UTF-8. */
+bool utf8_valid(const char *text);
 
 #endif
