@@ -6,7 +6,6 @@
 #define SHINE_DB_INTERNAL_H
 
 #include "db/db.h"
-#include "util/buf.h"
 #include "util/list.h"
 
 #include <libpq-fe.h>

@@ -6,6 +6,7 @@
  */
 #include "db/internal.h"
 
+#include "util/buf.h"
 #include "util/mem.h"
 
 #include <arpa/inet.h>

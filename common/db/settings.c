@@ -178,11 +178,12 @@ struct db_settings *db_settings_new(const char *conninfo, const char *applicatio
                                     const char *options, unsigned connect_timeout_ms, char **error)
 {
     *error = NULL;
-    char *message = NULL;
-    PQconninfoOption *opts = PQconninfoParse(conninfo, &message);
+    PQconninfoOption *opts = PQconninfoParse(conninfo, NULL);
     if (!opts) {
-        *error = message ? db_first_line(message) : xstrdup("out of memory");
-        PQfreemem(message);
+        /* libpq's own message quotes what it stumbles over: with a password that lacks its quotes,
+         * a part of the password. */
+        *error = xstrdup("not a connection string that libpq understands: check the option names, "
+                         "and that values with spaces are in single quotes");
         return NULL;
     }
     /* libpq's own defaults (PGHOST and its kind) count for what we take apart ourselves. */

@@ -73,6 +73,8 @@ void db_watch_free(struct db_watch *w)
 bool db_consume(PGconn *pg)
 {
     SSL *ssl;
+    /* Needed where TLS records are larger than the room libpq makes for a read (8 KB): proxies, and
+     * servers that send large values in one piece. */
     do {
         if (PQconsumeInput(pg) == 0)
             return false;

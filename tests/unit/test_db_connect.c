@@ -108,6 +108,10 @@ static void test_bad_conninfo(void **state)
     }
     assert_null(db_pool_check_conninfo("host=a,b port=5432 target_session_attrs=read-write"));
     assert_null(db_pool_check_conninfo(""));
+    char *error = db_pool_check_conninfo("host=a password=very secret");
+    assert_non_null(error);
+    assert_null(strstr(error, "secret"));
+    free(error);
 }
 
 /* Closing in any phase of connecting leaves nothing behind. */
