@@ -37,7 +37,8 @@ struct store_told {
     bool elsewhere; /* sessions of this owner are connected to other processes: send the hint */
 };
 
-/* A pair sent by its author (SendMessagePair, ReceiveOutcomingMessage). Grouped. */
+/* A pair sent by its author (SendMessagePair, ReceiveOutcomingMessage): types 1+2 or 3+4. Grouped.
+ */
 struct store_pair {
     struct db_batch_item item;
     struct store_copy in, out;
@@ -64,7 +65,7 @@ struct store_pair {
 };
 void store_accept_pair(struct store *s, struct store_pair *p);
 
-/* One incoming copy from a server (ReceiveIncomingMessage). Grouped. */
+/* One incoming copy from a server (ReceiveIncomingMessage): type 1 or 3. Grouped. */
 struct store_incoming {
     struct db_batch_item item;
     struct store_copy in;

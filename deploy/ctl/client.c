@@ -120,6 +120,8 @@ void ctl_client_close(struct ctl_client *k)
 int ctl_client_ask(struct ctl_client *k, const char *op, json_t *payload, struct rpc_answer *answer)
 {
     size_t len;
+    if (!payload) /* json_pack() takes UTF-8 only */
+        return ctl_fail(CTL_USAGE, "the arguments must be valid UTF-8");
     snprintf(k->waiting_for, sizeof k->waiting_for, "ctl-%u", ++k->next_id);
     char *text = rpc_request_text(op, k->waiting_for, payload, &len);
     json_decref(payload);
