@@ -36,7 +36,7 @@ BEGIN
         updated_at_ms = v_now
     FROM (SELECT from_login, outgoing_key FROM dm_delivery_state
           WHERE state = 'accepted' AND lease_owner = p_process
-            AND GREATEST(next_attempt_at_ms, lease_until_ms) >= v_now
+            AND GREATEST(next_attempt_at_ms, lease_until_ms) BETWEEN v_now AND v_now + 60000
           ORDER BY from_login, outgoing_key FOR NO KEY UPDATE) x
     WHERE d.from_login = x.from_login AND d.outgoing_key = x.outgoing_key
       AND d.lease_owner = p_process;

@@ -56,7 +56,7 @@ RETURNS TABLE (message_key text, base_key text, from_login text, to_login text,
 LANGUAGE plpgsql STABLE
 SET plan_cache_mode = force_generic_plan
 SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
-SET enable_sort = off
+SET enable_memoize = off SET enable_material = off
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -81,7 +81,9 @@ BEGIN
            m.created_at_ms, m.read_at_ms,
            CASE WHEN m.message_type = 2 THEN d.state::text END, m.blob, k.n < k.found
     FROM kept k
-    JOIN signed_messages m ON m.owner_login = p_owner AND m.message_key = k.message_key
+    -- OFFSET 0: look the page's rows up, never the page in the owner's rows.
+    CROSS JOIN LATERAL (SELECT * FROM signed_messages x
+                        WHERE x.owner_login = p_owner AND x.message_key = k.message_key OFFSET 0) m
     LEFT JOIN dm_delivery_state d ON m.message_type = 2 AND d.from_login = m.from_login
                                  AND d.outgoing_key = m.message_key
     WHERE k.n <= p_limit AND (k.n = 1 OR k.total <= p_max_bytes)

@@ -1,0 +1,52 @@
+-- The cost of the hot calls does not grow with what is stored: buffers touched are counted with a
+-- small and with a large database, in one session, whose plans were made while it was empty.
+\ir support.psql
+SELECT plan(8);
+SELECT make_users();
+SET enable_seqscan = on;
+
+-- Buffers that one call touches.
+CREATE FUNCTION buffers(q text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE j json;
+BEGIN
+    EXECUTE 'EXPLAIN (ANALYZE, BUFFERS, FORMAT json) ' || q INTO j;
+    RETURN (j->0->'Plan'->>'Shared Hit Blocks')::bigint + (j->0->'Plan'->>'Shared Read Blocks')::bigint;
+END $$;
+CREATE FUNCTION few(q text, lim bigint, what text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE b bigint;
+BEGIN
+    PERFORM buffers(q);
+    b := buffers(q);
+    RETURN ok(b < lim, what || ' (' || b || ' buffers)');
+END $$;
+-- Warm up on the empty database, so that plans are cached.
+SELECT send(msg('alice','bob', i), msg('alice','far', i), msg('two','bob', i)) FROM generate_series(1, 8) i;
+SELECT finish('alice|far|1000|' || i || '|2', 1, 2) FROM generate_series(1, 7) i;
+SELECT count(*) FROM generate_series(1, 8) i, get_history('alice', 'bob', 10, -1, '', 100000), events_since('{alice}', '{0}', 1, 1);
+
+INSERT INTO users SELECT 'u' || i, 'key', NULL, NULL, 'local', 0, 0 FROM generate_series(1, 20000) i;
+INSERT INTO user_access_servers_current SELECT 'u' || i, 1, 'home', 'wss://home/ws' FROM generate_series(1, 20000) i;
+INSERT INTO user_event_heads SELECT 'u' || i, 1, 3, 0 FROM generate_series(1, 20000) i;
+INSERT INTO user_events SELECT 'u' || i, p, 1, 'u|u|1|1|1', 0 FROM generate_series(1, 20000) i, generate_series(1, 3) p;
+INSERT INTO signed_messages (owner_login, message_key, base_key, from_login, to_login, message_type, courier, time_ms, nonce,
+    revision_time_ms, reencrypted_at_ms, created_at_ms, stored_at_ms, digest, blob)
+SELECT 'alice', format('alice|%s|%s|%s|2', w, i, i), format('alice|%s|%s|%s', w, i, i), 'alice', w, 2, false, i, i, 0, 0, 0, 0, '', 'x'
+FROM generate_series(10001, 60000) i, LATERAL (SELECT CASE i % 2 WHEN 0 THEN 'bob' ELSE 'far' END AS w) w;
+INSERT INTO dm_delivery_state (from_login, outgoing_key, base_key, incoming_key, to_login, revision_time_ms, reencrypted_at_ms, state,
+    attempt_no, accepted_at_ms, next_attempt_at_ms, route_hint, updated_at_ms)
+SELECT 'alice', format('alice|far|%s|%s|2', i, i), '', '', 'far', 0, 0, CASE WHEN i % 50 = 0 THEN 'accepted' ELSE 'delivered' END,
+       1, 0, CASE WHEN i % 50 = 0 THEN now_ms() + (i - 10000) * 100 END, 'x', 0
+FROM generate_series(10001, 110000) i;
+ANALYZE;
+
+SELECT few($$SELECT * FROM send(msg('alice','bob', (random() * 1e9)::bigint))$$, 400, 'one pair');
+SELECT few($$SELECT * FROM recv(msg('far','bob', (random() * 1e9)::bigint))$$, 300, 'one incoming copy');
+SELECT few($$SELECT * FROM finish('alice|far|1000|8|2', 1, 2)$$, 150, 'one result');
+SELECT few($$SELECT * FROM get_history('alice', 'bob', 20, 30000, '', 100000)$$, 300, 'a page of history from the middle');
+SELECT few($$SELECT * FROM events_since(ARRAY['u5', 'u10000', 'u19999'], '{0,2,3}', 100, 100000)$$, 100, 'events of three owners');
+SELECT few($$SELECT set_user_servers('home', 'faye', '{x,y}', '{wss://x/ws,wss://y/ws}')$$, 150, 'a change of servers');
+SELECT few($$SELECT unregister_process('p9')$$, 100, 'a clean stop: only the rows that wait are looked at');
+-- What a claim will read: due rows only, in order.
+SELECT few($$SELECT * FROM dm_delivery_state WHERE state = 'accepted' AND GREATEST(next_attempt_at_ms, lease_until_ms) <= now_ms() + 1000000
+             ORDER BY GREATEST(next_attempt_at_ms, lease_until_ms) LIMIT 50$$, 100, 'due rows');
+SELECT * FROM finish();
