@@ -15,6 +15,9 @@
  * Everything is bounded: the handshake by a deadline, a message by size, fragments and time, the
  * outgoing bytes by `max_send_buffer`. permessage-deflate is never negotiated. Only text messages
  * are accepted (1003 otherwise) and they are valid UTF-8 (1007).
+ *
+ * Messages above 64 KiB leave in fragments, so that pings and pongs need not wait for all of one.
+ * The first use sets SIGPIPE to be ignored, unless the program handles it.
  */
 #ifndef SHINE_NET_WS_H
 #define SHINE_NET_WS_H
