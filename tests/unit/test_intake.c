@@ -1,0 +1,138 @@
+/*
+ * The way in of containers: which key is asked for again, who is taken for a server, and what
+ * binds clients only.
+ */
+#include "messages_fixture.h"
+
+/* --- users and keys --- */
+
+static void test_unknown_users(void **state)
+{
+    (void)state;
+    t.directory_down = true;
+    send_plain();
+    assert_refused("DIRECTORY_UNAVAILABLE");
+    t.alice.cached = true; /* now the recipient cannot be asked for */
+    send_plain();
+    assert_refused("DIRECTORY_UNAVAILABLE");
+}
+
+static void test_replaced_key_is_read_again_once(void **state)
+{
+    (void)state;
+    t.alice.cached = t.bob.cached = true;
+    /* Signed by what the table says now, while an older key is remembered. */
+    send_pair(container(DM_TEXT_IN, 0, 5, other_seed), container(DM_TEXT_OUT, 0, 5, other_seed),
+              NULL);
+    assert_int_equal(t.forgotten, 1);
+    assert_int_equal(t.fetches, 1);
+    assert_non_null(t.pair);
+    stored(DM_STATE_DELIVERED, false);
+    /* Signed by neither: read again, and refused. */
+    send_plain();
+    assert_int_equal(t.forgotten, 2);
+    assert_refused("BAD_SIGNATURE");
+}
+
+static void test_fresh_key_is_not_read_again(void **state)
+{
+    (void)state;
+    send_pair(container(DM_TEXT_IN, 0, 5, other_seed), container(DM_TEXT_OUT, 0, 5, other_seed),
+              NULL);
+    assert_refused("BAD_SIGNATURE");
+    assert_int_equal(t.forgotten, 0);
+    assert_int_equal(t.fetches, 2); /* author and recipient */
+}
+
+static void test_each_copy_must_be_signed(void **state)
+{
+    (void)state;
+    send_pair(container(DM_TEXT_IN, 0, 5, alice_seed), container(DM_TEXT_OUT, 0, 5, other_seed),
+              NULL);
+    assert_refused("BAD_SIGNATURE");
+    send_pair(container(DM_TEXT_IN, 0, 5, other_seed), container(DM_TEXT_OUT, 0, 5, alice_seed),
+              NULL);
+    assert_refused("BAD_SIGNATURE");
+}
+
+/* --- servers and clients --- */
+
+static void send_mixed_revisions(const char *source)
+{
+    send_pair(container(DM_TEXT_IN, 2000, 5, alice_seed), container(DM_TEXT_OUT, 0, 5, alice_seed),
+              source);
+}
+
+static void test_only_access_servers_are_believed(void **state)
+{
+    (void)state;
+    static const char *const not_servers[] = {NULL, "", "server_x"};
+    for (size_t i = 0; i < sizeof not_servers / sizeof *not_servers; i++) {
+        send_mixed_revisions(not_servers[i]);
+        assert_refused("PAIR_MISMATCH");
+    }
+    static const char *const servers[] = {"server_a", "server_b", "server_c"};
+    for (size_t i = 0; i < sizeof servers / sizeof *servers; i++) {
+        send_mixed_revisions(servers[i]);
+        assert_non_null(t.pair);
+        assert_true(t.pair->from_server);
+        /* No result is passed between servers. */
+        stored(DM_STATE_DELIVERED, false);
+        assert_string_equal(answered_state(), "accepted");
+    }
+}
+
+static void test_hello_makes_a_server(void **state)
+{
+    (void)state;
+    t.peer = "server_x";
+    send_mixed_revisions(NULL);
+    assert_true(t.pair->from_server);
+    stored(DM_STATE_FAILED, false);
+    assert_string_equal(answered_state(), "accepted");
+}
+
+static void test_bodies(void **state)
+{
+    (void)state;
+    send_pair(container(DM_TEXT_IN, 0, 1000, alice_seed),
+              container(DM_TEXT_OUT, 0, 1000, alice_seed), NULL);
+    stored(DM_STATE_DELIVERED, false);
+    send_pair(container(DM_TEXT_IN, 0, 5, alice_seed), container(DM_TEXT_OUT, 0, 1001, alice_seed),
+              NULL);
+    assert_refused("PAYLOAD_TOO_LARGE");
+    t.peer = "server_x";
+    send_pair(container(DM_TEXT_IN, 0, 1001, alice_seed),
+              container(DM_TEXT_OUT, 0, 1001, alice_seed), NULL);
+    stored(DM_STATE_DELIVERED, false);
+}
+
+static void test_never_two_messages(void **state)
+{
+    (void)state;
+    t.peer = "server_x"; /* not even from a server */
+    send_pair(container(DM_TEXT_OUT, 0, 5, alice_seed), container(DM_TEXT_IN, 0, 5, alice_seed),
+              NULL);
+    assert_refused("PAIR_MISMATCH");
+    send_pair(container(DM_TEXT_IN, 0, 5, alice_seed), container(DM_TEXT_IN, 0, 5, alice_seed),
+              NULL);
+    assert_refused("PAIR_MISMATCH");
+}
+
+int main(void)
+{
+    if (sodium_init() < 0)
+        return 1;
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        T(test_unknown_users),
+        T(test_replaced_key_is_read_again_once),
+        T(test_fresh_key_is_not_read_again),
+        T(test_each_copy_must_be_signed),
+        T(test_only_access_servers_are_believed),
+        T(test_hello_makes_a_server),
+        T(test_bodies),
+        T(test_never_two_messages),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
