@@ -52,6 +52,8 @@ struct sessions {
     size_t in_flight;       /* calls of all sessions */
     struct map *by_id;      /* session id -> the connection logged into it */
     struct map *by_address; /* remote address -> struct address */
+    int64_t refused;        /* connections, since the start */
+    int64_t refused_logged_ms;
     bool stopping;
     uv_timer_t stop_timer; /* deadline for what is in flight */
     void (*on_stopped)(void *ctx);

@@ -7,6 +7,7 @@
  */
 #include "frontd/session_internal.h"
 
+#include "util/clock.h"
 #include "util/log.h"
 #include "util/mem.h"
 
@@ -58,18 +59,33 @@ void sessions_free(struct sessions *ss)
     uv_close((uv_handle_t *)&ss->stop_timer, timer_closed);
 }
 
+/* One line a second at most: whoever is refused may come back at once. */
+static void log_refused(struct sessions *ss, const char *remote, const char *why)
+{
+    int64_t now = clock_mono_ms();
+    ss->refused++;
+    if (now - ss->refused_logged_ms < 1000)
+        return;
+    ss->refused_logged_ms = now;
+    log_warn("connections_refused", LOG_S("remote", remote), LOG_S("limit", why),
+             LOG_I("refused", ss->refused));
+}
+
 bool sessions_accept(struct ws_listener *l, void *ctx, struct ws_conn *conn, const char *remote,
                      const struct ws_callbacks **callbacks, void **conn_ctx)
 {
     struct sessions *ss = ctx;
     struct address *a = map_get(ss->by_address, remote);
+    const char *why = NULL;
     (void)l;
-    const char *full = ss->n_connected >= ss->max_connections ? "limits.connections"
-                       : a && a->n >= ss->max_per_address     ? "limits.connectionsPerAddress"
-                                                              : NULL;
-    if (full || ss->stopping) {
-        log_warn("connection_refused", LOG_S("remote", remote),
-                 LOG_S("limit", full ? full : "stopping"));
+    if (ss->stopping)
+        why = "stopping";
+    else if (ss->n_connected >= ss->max_connections)
+        why = "limits.connections";
+    else if (a && a->n >= ss->max_per_address)
+        why = "limits.connectionsPerAddress";
+    if (why) {
+        log_refused(ss, remote, why);
         return false;
     }
     struct session *s = session_new(ss, conn, remote);

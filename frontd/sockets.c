@@ -25,7 +25,7 @@ union address {
 
 static int bound_port(int fd)
 {
-    union address a;
+    union address a = {0};
     socklen_t n = sizeof a;
     if (getsockname(fd, &a.any, &n) != 0)
         return 0;

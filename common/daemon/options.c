@@ -16,9 +16,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
-
-extern char **environ;
 
 /* What the command line asks for. */
 struct options {
@@ -92,24 +91,26 @@ static bool read_options(int argc, char **argv, const char *kind, const char *co
     return true;
 }
 
-static bool apply_sets(struct config *c, int argc, char **argv, char **error)
+/* read_options() has found every option with its value. */
+static bool apply_sets(struct config *c, char **argv, char **error)
 {
-    for (int i = 1; i < argc; i++) {
-        bool takes_value = strcmp(argv[i], "-c") == 0 || strcmp(argv[i], "--set") == 0;
-        if (strcmp(argv[i], "--set") == 0 && !config_set(c, argv[i + 1], "--set", error))
+    for (char **a = argv + 1; *a; a++) {
+        bool is_set = strcmp(*a, "--set") == 0;
+        if ((is_set || strcmp(*a, "-c") == 0) && a[1])
+            a++;
+        if (is_set && !config_set(c, *a, "--set", error))
             return false;
-        i += takes_value;
     }
     return true;
 }
 
 /* Without -c the default file may be missing: everything may come from the environment. */
-static bool load(struct config *c, const struct options *o, int argc, char **argv, char **error)
+static bool load(struct config *c, const struct options *o, char **argv, char **error)
 {
     const char *file = o->file ? o->file : SETTINGS_DEFAULT_FILE;
     if ((o->file || access(file, F_OK) == 0) && !config_load_file(c, file, error))
         return false;
-    if (!config_load_env(c, environ, error) || !apply_sets(c, argc, argv, error))
+    if (!config_load_env(c, environ, error) || !apply_sets(c, argv, error))
         return false;
     *error = settings_check(c);
     return !*error;
@@ -126,6 +127,17 @@ static void make_process_id(struct daemon *d, const char *kind)
                    (long)getpid(), (unsigned)randombytes_random());
 }
 
+/* One descriptor per connection: take what the system allows. Where that is too little, accepting
+ * fails later and is logged there. */
+static void raise_file_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 struct daemon *daemon_init(int argc, char **argv, const char *kind, const char *const *extra,
                            unsigned *extra_seen, int *status)
 {
@@ -135,7 +147,7 @@ struct daemon *daemon_init(int argc, char **argv, const char *kind, const char *
         return NULL;
     struct config *config = config_new(settings_keys);
     *status = DAEMON_USAGE;
-    if (!load(config, &o, argc, argv, &error)) {
+    if (!load(config, &o, argv, &error)) {
         (void)fail(xasprintf("%s: %s", kind, error));
         free(error);
         config_free(config);
@@ -153,6 +165,7 @@ struct daemon *daemon_init(int argc, char **argv, const char *kind, const char *
     log_setup(kind, (enum log_format)config_enum(config, "log.format"),
               (enum log_level)config_enum(config, "log.level"));
     shine_assert(sodium_init() >= 0);
+    raise_file_limit();
     json_object_seed(0); /* before any thread parses */
     shine_assert(signal(SIGPIPE, SIG_IGN) != SIG_ERR);
     struct daemon *d = xnew(struct daemon);

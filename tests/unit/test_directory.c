@@ -28,7 +28,7 @@ void store_get_user(struct store *s, const char *login, store_user_cb cb, void *
 {
     (void)s;
     assert_true(n_asked < CALLS_MAX);
-    strcpy(asked[n_asked].login, login);
+    (void)snprintf(asked[n_asked].login, sizeof asked[n_asked].login, "%s", login);
     asked[n_asked].cb = cb;
     asked[n_asked++].ctx = ctx;
 }
@@ -37,7 +37,7 @@ void store_get_user(struct store *s, const char *login, store_user_cb cb, void *
 static void answer(size_t i, enum db_status st, int key)
 {
     struct store_user u = {0};
-    strcpy(u.login, asked[i].login);
+    (void)snprintf(u.login, sizeof u.login, "%s", asked[i].login);
     memset(u.client_key, key, sizeof u.client_key);
     u.n_servers = 1;
     (void)snprintf(u.servers[0].login, sizeof u.servers[0].login, "server%d", key);

@@ -12,6 +12,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,7 +54,7 @@ void store_events_since(struct store *s, const char *const *owners, const int64_
     for (size_t i = 0; i < n; i++) {
         for (size_t j = 0; j < i; j++)
             assert_string_not_equal(owners[i], owners[j]);
-        strcpy(db.owners[i], owners[i]);
+        (void)snprintf(db.owners[i], sizeof db.owners[i], "%s", owners[i]);
         db.after[i] = after[i];
     }
     db.reading = true;
@@ -64,12 +65,12 @@ void store_events_since(struct store *s, const char *const *owners, const int64_
     db.reads++;
 }
 
-void store_notify_events(struct store *s, const char *const *entries, size_t n)
+void store_notify_events(struct store *s, const char *const *owners, size_t n)
 {
     (void)s;
     for (size_t i = 0; i < n; i++) {
-        strcat(db.hints, entries[i]);
-        strcat(db.hints, ";");
+        size_t at = strlen(db.hints);
+        (void)snprintf(db.hints + at, sizeof db.hints - at, "%s;", owners[i]);
     }
 }
 
@@ -92,7 +93,7 @@ void db_listener_close(struct db_listener *l)
 void sessions_taken_over(struct sessions *ss, const char *session_id, int64_t generation)
 {
     (void)ss;
-    strcpy(db.taken_over, session_id);
+    (void)snprintf(db.taken_over, sizeof db.taken_over, "%s", session_id);
     db.taken_generation = generation;
 }
 
