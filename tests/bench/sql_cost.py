@@ -6,27 +6,25 @@ copies, a delivery row, two events per pair), prepared and with binary parameter
 
     tests/bench/sql_cost.py [--pairs N] [--body BYTES] [--sizes 1,10,50,200] [--kind local|far] [--json]
 
-Runs a private PostgreSQL below the temporary directory. fsync is off: what is measured is the CPU of the
-statements, not the disk.
+Runs a private PostgreSQL without fsync: what is measured is the CPU of the statements, not the disk.
 """
 import argparse
-import contextlib
 import ctypes
 import ctypes.util
 import glob
 import hashlib
 import json
 import os
-import pwd
 import random
-import shutil
 import struct
-import subprocess
 import sys
-import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BIN = sorted(glob.glob("/usr/lib/postgresql/*/bin"))[-1]
+sys.path.insert(0, os.path.join(ROOT, "tests"))
+from support import pg  # noqa: E402
+
+SETTINGS = {"shared_buffers": "512MB", "max_wal_size": "4GB", "autovacuum": "off", "jit": "off",
+            "synchronous_commit": "on", "full_page_writes": "on"}
 ME = "home"
 NOW = 1_700_000_000_000
 OID = {"bool": (16, 1000), "bytea": (17, 1001), "int8": (20, 1016), "int4": (23, 1007), "int2": (21, 1005),
@@ -90,33 +88,6 @@ def array(kind, values):
         b = scalar(kind, v)
         out.append(struct.pack(">i", -1) if b is None else struct.pack(">i", len(b)) + b)
     return b"".join(out)
-
-
-@contextlib.contextmanager
-def private_postgres():
-    top = tempfile.mkdtemp(prefix="shine-sql-cost-")
-    root = os.geteuid() == 0
-    if root:
-        user = pwd.getpwnam("postgres")
-        os.chown(top, user.pw_uid, user.pw_gid)
-    su = ["runuser", "-u", "postgres", "--"] if root else []
-    data = top + "/data"
-    try:
-        subprocess.run(su + [BIN + "/initdb", "-D", data, "-U", "shine", "-A", "trust", "-E", "UTF8",
-                             "--locale=C.UTF-8", "-N"], check=True, stdout=subprocess.DEVNULL, cwd=top)
-        conf = ("listen_addresses = ''\nunix_socket_directories = '%s'\nfsync = off\nshared_buffers = 512MB\n"
-                "max_wal_size = 4GB\nautovacuum = off\njit = off\n" % top)
-        with open(data + "/postgresql.conf", "a", encoding="ascii") as f:
-            f.write(conf)
-        subprocess.run(su + [BIN + "/pg_ctl", "-D", data, "-l", top + "/log", "-w", "start"], check=True,
-                       stdout=subprocess.DEVNULL, cwd=top)
-        try:
-            yield "host=%s user=shine dbname=postgres" % top
-        finally:
-            subprocess.run(su + [BIN + "/pg_ctl", "-D", data, "-m", "immediate", "stop"], check=False,
-                           stdout=subprocess.DEVNULL, cwd=top)
-    finally:
-        shutil.rmtree(top, ignore_errors=True)
 
 
 # --- the two ways of writing pairs ---
@@ -257,8 +228,8 @@ def main():
     args = ap.parse_args()
     random.seed(1)
     results = []
-    with private_postgres() as conninfo:
-        bench = Bench(conninfo, args)
+    with pg.Cluster(settings=SETTINGS) as cluster:
+        bench = Bench(cluster.conninfo(), args)
         for size in (int(s) for s in args.sizes.split(",")):
             bench.fresh()
             accept = bench.accept(size)
