@@ -11,7 +11,16 @@ loopback ports or in a private socket directory, and ends with the program that 
 
 from .certs import Authority
 from .postgres import Postgres
-from .process import LabError, Process, free_port, wait_until
+from .process import LabError, Process, environment, free_port, wait_until
 from .server import Server
 
-__all__ = ["Authority", "LabError", "Postgres", "Process", "Server", "free_port", "wait_until"]
+__all__ = [
+    "Authority",
+    "LabError",
+    "Postgres",
+    "Process",
+    "Server",
+    "environment",
+    "free_port",
+    "wait_until",
+]

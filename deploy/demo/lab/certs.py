@@ -40,7 +40,8 @@ class Authority:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self.cafile = directory / "ca.pem"
         builder = self._builder(self._name, self._key.public_key(), days=30)
-        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        constraints = x509.BasicConstraints(ca=True, path_length=0)
+        builder = builder.add_extension(constraints, critical=True)
         self.cafile.write_bytes(self._sign(builder))
 
     def issue(self, name: str, hosts: List[str] = LOOPBACK, days: int = 30) -> Certificate:

@@ -52,7 +52,7 @@ class Postgres:
             argv += ["-c", setting]
         # SIGINT is PostgreSQL's fast shutdown: sessions are ended, not waited for.
         self.process = Process(argv, self.log, signal.SIGINT, self.user, self.tied)
-        wait_until(self._accepts, 30, f"PostgreSQL start, see {self.log}", pause=0.05)
+        wait_until(self.accepts, 30, f"PostgreSQL start, see {self.log}", pause=0.05)
         return self
 
     def stop(self, timeout: float = 20) -> None:
@@ -96,7 +96,8 @@ class Postgres:
         if done.returncode:
             raise LabError(f"initdb: {done.stderr.strip()}")
 
-    def _accepts(self) -> bool:
+    def accepts(self) -> bool:
+        """True if it lets us in now; false while it starts or recovers."""
         if self.process is None or self.process.returncode is not None:
             raise LabError(f"PostgreSQL ended: {self.log.read_text(errors='replace')[-2000:]}")
         try:

@@ -36,6 +36,11 @@ def wait_until(probe: Callable[[], Any], timeout: float, what: str, pause: float
         time.sleep(pause)
 
 
+def environment() -> Dict[str, str]:
+    """Ours, without the variables that the programs read as configuration keys."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("SHINE_")}
+
+
 def _tie_to_parent(stop_signal: int) -> Callable[[], None]:
     """Runs in the child: the kernel sends it `stop_signal` should we be killed."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -71,7 +76,7 @@ class Process:
                 group=user,
                 extra_groups=None if user is None else [],
                 cwd="/" if user else None,
-                env={**os.environ, **(env or {})},
+                env={**environment(), **(env or {})},
                 preexec_fn=_tie_to_parent(stop_signal) if tied else None,
             )
 

@@ -11,7 +11,7 @@ import psycopg2.extras
 
 from .certs import Authority, Certificate
 from .postgres import Postgres
-from .process import LabError, Process, free_port, wait_until
+from .process import LabError, Process, environment, free_port, wait_until
 
 STOP_SECONDS = 25.0  # a daemon stops within 20 s by itself
 
@@ -46,11 +46,18 @@ class Server:
         self.config, self.log = directory / f"{login}.conf", directory / f"{login}.log"
         self.settings = settings or {}
         self.frontd: Optional[Process] = None
+        self._connection: Any = None  # of rows()
 
     # -- making it --
 
     @property
     def conninfo(self) -> str:
+        """For the daemons."""
+        return self.postgres.conninfo(self.database)
+
+    @property
+    def admin_conninfo(self) -> str:
+        """For the laboratory itself: may do everything."""
         return self.postgres.conninfo(self.database)
 
     def configuration(self) -> Dict[str, Any]:
@@ -119,7 +126,9 @@ class Server:
 
     def shinectl(self, *args: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
         argv = [str(self.bin_dir / "shinectl"), "-c", str(self.config), *map(str, args)]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            argv, capture_output=True, text=True, timeout=60, check=False, env=environment()
+        )
         if check and done.returncode:
             raise LabError(f"shinectl {' '.join(args[:2])}: {done.stderr.strip()}")
         return done
@@ -131,12 +140,21 @@ class Server:
         self.shinectl("user", "add", login, "--client-key", public_b64, *servers)
 
     def rows(self, query: str, params: Any = None) -> List[Any]:
-        """Rows of one statement as dictionaries."""
-        connection = psycopg2.connect(self.conninfo)
+        """Rows of one statement, run as administrator, as dictionaries. The connection is kept; one
+        that was lost is made anew at the next call."""
+        if self._connection is None:
+            self._connection = psycopg2.connect(self.admin_conninfo)
+            self._connection.autocommit = True
         try:
-            connection.autocommit = True
-            with connection.cursor(cursor_factory=psycopg2.extras.RealDictCursor) as cursor:
+            with self._connection.cursor(cursor_factory=psycopg2.extras.RealDictCursor) as cursor:
                 cursor.execute(query, params)
                 return cursor.fetchall() if cursor.description else []
         finally:
-            connection.close()
+            if self._connection.closed:
+                self._connection = None
+
+    def forget_connection(self) -> None:
+        """Close what rows() keeps open: before the database goes away."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
