@@ -1,8 +1,8 @@
 """A client of the SHiNE protocol: WebSocket connection, requests, sessions, direct messages.
 
-It is written from docs/protocol.md alone and shares nothing with the server, so that it can be read
-as an example of how to write a client, and so that the tests notice when server and document differ.
-What the document promises about the envelope is checked on every text that arrives.
+It is written from docs/protocol.md alone and shares nothing with the server, so that it can be
+read as an example of how to write a client, and so that the tests notice when server and document
+differ. What the document promises about the envelope is checked on every text that arrives.
 
     alice = SigningKey.generate()
     async with await connect("wss://alpha.example/ws", cafile="ca.pem") as c:
@@ -12,8 +12,8 @@ What the document promises about the envelope is checked on every text that arri
         event = await c.wait_event("IncomingDirectMessage")
         print(text_of(event))
 
-Requests may overlap: `start()` sends one and returns a future, `call()` waits for its answer. Answers
-come in any order and are matched by `requestId`.
+Requests may overlap: `start()` sends one and returns a future, `call()` waits for its answer.
+Answers come in any order and are matched by `requestId`.
 """
 
 import asyncio
@@ -39,7 +39,9 @@ CALL_TIMEOUT = 20.0  # seconds; a server answers much earlier, or it is broken
 class ShineError(Exception):
     """The server refused a request."""
 
-    def __init__(self, status: int, error: str, message: str = "", payload: Optional[Payload] = None):
+    def __init__(
+        self, status: int, error: str, message: str = "", payload: Optional[Payload] = None
+    ):
         super().__init__(f"{status} {error}: {message}" if message else f"{status} {error}")
         self.status = status
         self.error = error
@@ -258,7 +260,9 @@ class Client:
         asyncio.ensure_future(self._send(text))
         return future
 
-    async def raw_call(self, text: Any, request_id: str = "", timeout: float = CALL_TIMEOUT) -> Answer:
+    async def raw_call(
+        self, text: Any, request_id: str = "", timeout: float = CALL_TIMEOUT
+    ) -> Answer:
         return await asyncio.wait_for(self.raw_send(text, request_id), timeout)
 
     # -- events --
@@ -301,7 +305,9 @@ class Client:
 
     # -- accounts and sessions --
 
-    async def add_user(self, login: str, key: SigningKey, servers: List[Tuple[str, str]]) -> Payload:
+    async def add_user(
+        self, login: str, key: SigningKey, servers: List[Tuple[str, str]]
+    ) -> Payload:
         return await self.call("AddUser", add_user_payload(login, key, servers))
 
     async def create_session(
@@ -311,7 +317,7 @@ class Client:
         session_key: Optional[SigningKey] = None,
         **options: Any,
     ) -> Payload:
-        """Make a session on this connection. Keep `session_id` and `session_key` to log in again."""
+        """Make a session on this connection; `session_id` and `session_key` log in again later."""
         session_key = session_key or SigningKey.generate()
         nonce = (await self.call("AuthChallenge", {"login": login}))["authNonce"]
         payload = create_session_payload(login, key, session_key, nonce, **options)

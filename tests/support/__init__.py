@@ -1,0 +1,1 @@
+"""What the black-box tests stand on: servers that are watched, users, false peers."""
