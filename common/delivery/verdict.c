@@ -21,6 +21,19 @@ static int64_t asked_wait_ms(const json_t *payload)
     return ms > RETRY_MAX_MS ? RETRY_MAX_MS : ms;
 }
 
+/* `code` as it may stand in our table and logs. Error codes are upper-case ASCII; anything else is
+ * a stranger's text of any length, which cut at a byte might not even be UTF-8. */
+static void copy_code(const char *code, char out[ERROR_CODE_MAX + 1])
+{
+    size_t n = 0;
+    for (; n < ERROR_CODE_MAX && code[n] != '\0'; n++) {
+        char c = code[n];
+        bool plain = (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+        out[n] = plain ? c : '?';
+    }
+    out[n] = '\0';
+}
+
 static struct delivery_judgement judge_answer(const struct peer_answer *a)
 {
     struct delivery_judgement j = {.verdict = DELIVERY_TRIED};
@@ -34,8 +47,9 @@ static struct delivery_judgement judge_answer(const struct peer_answer *a)
     } else if (a->status == 403 && strcmp(a->error, "LOCAL_SERVER_NOT_ACCESS_SERVER") == 0) {
         j.verdict = DELIVERY_NOT_SERVED;
     }
-    (void)snprintf(j.reason, sizeof j.reason, "answered %d %.*s", a->status, ERROR_CODE_MAX,
-                   a->error);
+    char code[ERROR_CODE_MAX + 1];
+    copy_code(a->error, code);
+    (void)snprintf(j.reason, sizeof j.reason, "answered %d %s", a->status, code);
     return j;
 }
 

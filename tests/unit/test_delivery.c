@@ -83,7 +83,7 @@ static void test_table(void **state)
     }
 }
 
-static void test_reason_is_bounded(void **state)
+static void test_reason_is_plain_and_bounded(void **state)
 {
     (void)state;
     char error[4096];
@@ -93,6 +93,14 @@ static void test_reason_is_bounded(void **state)
     struct delivery_judgement j = delivery_judge(&a);
     assert_true(strlen(j.reason) < 64);
     assert_memory_equal("answered 400 EEEE", j.reason, 17);
+    /* A character of two bytes across the bound: half of it would be refused by the database. */
+    memset(error, 'E', 39);
+    (void)snprintf(error + 39, sizeof error - 39, "\xc3\xa9");
+    j = delivery_judge(&a);
+    for (const char *p = j.reason; *p; p++)
+        assert_in_range(*p, 0x20, 0x7e);
+    a.error = "no\nline";
+    assert_string_equal("answered 400 ???????", delivery_judge(&a).reason);
 }
 
 /* --- a store of our own --- */
@@ -420,7 +428,7 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table),
-        cmocka_unit_test(test_reason_is_bounded),
+        cmocka_unit_test(test_reason_is_plain_and_bounded),
         T(test_what_is_called_and_recorded),
         T(test_first_success_decides),
         T(test_success_after_failure),
