@@ -12,6 +12,8 @@ const struct rpc_op frontd_ops[] = {
     {"CreateAuthSession", 0, frontd_create_auth_session},
     {"SessionChallenge", 0, frontd_session_challenge},
     {"SessionLogin", 0, frontd_session_login},
+    {"ListSessions", RPC_NEEDS_SESSION, frontd_list_sessions},
+    {"CloseActiveSession", RPC_NEEDS_SESSION, frontd_close_active_session},
     {"SendMessagePair", 0, frontd_send_message_pair},
     {"ReceiveOutcomingMessage", 0, frontd_send_message_pair},
     {"ReceiveIncomingMessage", 0, frontd_receive_incoming_message},

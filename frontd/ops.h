@@ -21,6 +21,10 @@ void frontd_create_auth_session(struct rpc_call *call);
 void frontd_session_challenge(struct rpc_call *call);
 void frontd_session_login(struct rpc_call *call);
 
+/* op_devices.c */
+void frontd_list_sessions(struct rpc_call *call);
+void frontd_close_active_session(struct rpc_call *call);
+
 /* op_messages.c */
 void frontd_send_message_pair(struct rpc_call *call); /* also as ReceiveOutcomingMessage */
 void frontd_receive_incoming_message(struct rpc_call *call);

@@ -44,9 +44,9 @@ void pump_told_message(struct pump *p, const char *owner, const struct store_tol
 void pump_told_state(struct pump *p, const char *owner, const struct store_told *told,
                      const char *outgoing_key, enum dm_state state);
 
-/* A connection of this worker logged into a session that existed before: if another process holds
- * an older connection of it, it is closed there (sessions_taken_over()). A hint like all others:
- * where it is lost, both connections get the events. */
+/* A connection of this worker logged into a session that existed before, or removed one
+ * (SESSION_CLOSED): if another process holds an older connection of it, it is closed there
+ * (sessions_taken_over()). A hint like all others: where it is lost, session_check.h finds out. */
 void pump_told_log_in(struct pump *p, const char *session_id, int64_t generation);
 
 /* --- sessions --- */

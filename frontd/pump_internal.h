@@ -20,10 +20,6 @@ enum pump_owner_state { OWNER_IDLE, OWNER_WAITING, OWNER_READING };
 struct pump_owner {
     struct pump *pump;
     char login[DM_LOGIN_MAX + 1];
-    /* Begins the entry of a notification that tells a log-in: MARK SESSIONID ":" GENERATION. No
-     * login begins with it. */
-#define PUMP_LOG_IN_MARK '@'
-
     enum pump_owner_state state; /* = which list `link` is on: none, waiting, being_read */
     struct list link;
     struct list members; /* empty only while being read */

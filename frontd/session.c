@@ -10,6 +10,7 @@
 #include "frontd/session.h"
 
 #include "frontd/pump.h"
+#include "frontd/session_check.h"
 #include "frontd/session_internal.h"
 #include "store/sessions.h"
 #include "util/base64.h"
@@ -25,6 +26,7 @@ enum {
     LARGE_REQUEST = 64 * 1024, /* bytes; above it a text is parsed on the thread pool */
     NONCE_MS = 60 * 1000,
     CLOSE_TAKEN_OVER = 4001,
+    CLOSE_REMOVED = 4002,
     CLOSE_TOO_SLOW = 1013,
 };
 
@@ -237,6 +239,11 @@ const char *session_id(const struct session *s)
     return s->id[0] ? s->id : NULL;
 }
 
+int64_t session_generation(const struct session *s)
+{
+    return s->generation;
+}
+
 const char *session_remote(const struct session *s)
 {
     return s->remote;
@@ -288,6 +295,12 @@ void session_take_over(struct session *s)
     session_close(s, CLOSE_TAKEN_OVER, "another connection took over this session");
 }
 
+void session_remove(struct session *s)
+{
+    pump_leave(s->all->f->pump, &s->member);
+    session_close(s, CLOSE_REMOVED, "this session was closed");
+}
+
 void session_log_in(struct session *s, const struct session_identity *id)
 {
     struct sessions *all = s->all;
@@ -314,4 +327,5 @@ void session_log_in(struct session *s, const struct session_identity *id)
     if (s->generation > 1)
         pump_told_log_in(all->f->pump, s->id, s->generation);
     pump_join(all->f->pump, &s->member, s->login, id->epoch, id->last_pts);
+    session_check_soon(all->check, s);
 }

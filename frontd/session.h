@@ -24,6 +24,8 @@ struct session *session_of(const struct rpc_call *call);
  * loop. */
 const char *session_login(const struct session *s);
 const char *session_id(const struct session *s);
+/* The generation this connection logged in as: a later log-in into the session has a higher one. */
+int64_t session_generation(const struct session *s);
 /* Numeric remote address. */
 const char *session_remote(const struct session *s);
 /* True once the connection has ended: an answer would reach nobody. */
@@ -68,8 +70,11 @@ const struct ws_limits *sessions_limits(const struct sessions *ss);
 /* For ws_listen(); its `ctx` is the struct sessions. */
 bool sessions_accept(struct ws_listener *l, void *ctx, struct ws_conn *conn, const char *remote,
                      const struct ws_callbacks **callbacks, void **conn_ctx);
-/* A connection of another process logged into the session as `generation`: an older one here is
- * closed with 4001. */
+/* The generation of a session that was removed: later than all. */
+#define SESSION_CLOSED INT64_MAX
+/* The session is at `generation` now, because a connection of another process logged into it or
+ * because it was removed: an older connection here is closed with 4001, or 4002. Late and repeated
+ * calls change nothing. */
 void sessions_taken_over(struct sessions *ss, const char *session_id, int64_t generation);
 /* Take no further requests; when those in flight are answered, or after `deadline_ms`, close every
  * connection with 1001; `on_done` follows when the last one has ended. */

@@ -10,7 +10,7 @@
 #include "util/map.h"
 
 #define SESSION_REMOTE_MAX 63
-enum { SESSION_CLOSE_GOING_AWAY = 1001 };
+enum { SESSION_CLOSE_GOING_AWAY = 1001, SESSION_CLOSE_LOST = 1012 };
 
 struct nonce {
     char text[SESSION_NONCE_LEN + 1]; /* "" = none outstanding */
@@ -54,6 +54,7 @@ struct sessions {
     struct map *by_address; /* remote address -> struct address */
     int64_t refused;        /* connections, since the start */
     int64_t refused_logged_ms;
+    struct session_check *check;
     bool stopping;
     uv_timer_t stop_timer; /* deadline for what is in flight */
     void (*on_stopped)(void *ctx);
@@ -65,6 +66,8 @@ struct session *session_new(struct sessions *all, struct ws_conn *ws, const char
 void session_close(struct session *s, int code, const char *reason);
 /* Another connection has the session now: no more events, closed with 4001. */
 void session_take_over(struct session *s);
+/* The session was removed: no more events, closed with 4002. */
+void session_remove(struct session *s);
 
 /* The connection of `s` has ended. */
 void sessions_disconnected(struct session *s);

@@ -5,6 +5,7 @@
  *
  * Grades of failure: environment only.
  */
+#include "frontd/session_check.h"
 #include "frontd/session_internal.h"
 
 #include "util/clock.h"
@@ -38,6 +39,7 @@ struct sessions *sessions_new(struct frontd *f)
     ss->by_address = map_new();
     ss->stop_timer.data = ss;
     shine_assert(uv_timer_init(f->loop, &ss->stop_timer) == 0);
+    ss->check = session_check_new(ss);
     return ss;
 }
 
@@ -54,6 +56,7 @@ static void timer_closed(uv_handle_t *h)
 void sessions_free(struct sessions *ss)
 {
     shine_assert(ss->n_sessions == 0 && map_size(ss->by_address) == 0);
+    session_check_free(ss->check);
     map_free(ss->by_id);
     map_free(ss->by_address);
     uv_close((uv_handle_t *)&ss->stop_timer, timer_closed);
@@ -133,7 +136,11 @@ void sessions_removed(struct session *s)
 void sessions_taken_over(struct sessions *ss, const char *session_id, int64_t generation)
 {
     struct session *s = map_get(ss->by_id, session_id);
-    if (s && s->generation < generation)
+    if (!s || s->generation >= generation)
+        return;
+    if (generation == SESSION_CLOSED)
+        session_remove(s);
+    else
         session_take_over(s);
 }
 
@@ -160,6 +167,7 @@ static void nobody_left(uv_timer_t *t)
 void sessions_stop(struct sessions *ss, uint32_t deadline_ms, void (*on_done)(void *ctx), void *ctx)
 {
     ss->stopping = true;
+    session_check_stop(ss->check);
     ss->on_stopped = on_done;
     ss->stopped_ctx = ctx;
     list_each_safe(n, &ss->connected) {
