@@ -22,7 +22,7 @@ DECLARE
     v_now bigint;
     v_n integer := cardinality(p_base);
     v_verdict integer[]; v_skip boolean[]; v_to_served boolean[];
-    v_to_second text[]; v_from_second text[];
+    v_from_served boolean[]; v_to_second text[]; v_from_second text[];
     v_key text[]; v_out_key text[];
     v_action smallint[]; v_cur_rev bigint[]; v_cur_reenc bigint[]; v_same boolean[];
     v_d_act smallint[]; v_told boolean[];
@@ -58,12 +58,13 @@ BEGIN
     END IF;
 
     SELECT array_agg(verdict), array_agg(verdict > 0), array_agg(true),
-           array_agg(to_second), array_agg(from_second),
+           array_agg(from_served), array_agg(to_second), array_agg(from_second),
            array_agg(p_base[i] || '|' || (p_type[i] + 1)::text),
            bool_or(verdict = 0 AND (to_second IS NOT NULL OR from_second IS NOT NULL))
-    INTO v_verdict, v_skip, v_to_served, v_to_second, v_from_second, v_out_key, v_any_second
+    INTO v_verdict, v_skip, v_to_served, v_from_served, v_to_second, v_from_second, v_out_key, v_any_second
     FROM (
         SELECT i,
+            coalesce(p_me IN (f1.server_login, f2.server_login), false) AS from_served,
             CASE p_me WHEN f1.server_login THEN f2.server_login
                       WHEN f2.server_login THEN f1.server_login END AS from_second,
             CASE p_me WHEN t1.server_login THEN t2.server_login
@@ -86,15 +87,17 @@ BEGIN
                       p_rev, p_reenc, p_sha, p_blob);
 
     -- 2: the row's revision is overtaken, 3: it waited for exactly this copy.
-    SELECT array_agg(d_act), array_agg(d_act > 0 AND state <> 'delivered' AND p_type[i] = 1),
-           bool_or(d_act > 0), bool_or(d_act > 0 AND state <> 'delivered' AND p_type[i] = 1)
+    SELECT array_agg(d_act), array_agg(told), bool_or(d_act > 0), bool_or(told)
     INTO v_d_act, v_told, v_any_old, v_any_told
     FROM (
-        SELECT i, d.state, (CASE WHEN v_skip[i] OR d.from_login IS NULL THEN 0
-            WHEN (v_cur_rev[i], v_cur_reenc[i]) > (d.revision_time_ms, d.reencrypted_at_ms) THEN 2
-            WHEN d.state = 'accepted' THEN 3 ELSE 0 END)::smallint AS d_act
+        SELECT a.d_act, a.d_act > 0 AND d.state <> 'delivered' AND p_type[i] = 1
+                        AND v_from_served[i] AS told
         FROM generate_series(1, v_n) i
         LEFT JOIN dm_delivery_state d ON d.from_login = p_from[i] AND d.outgoing_key = v_out_key[i]
+        CROSS JOIN LATERAL (SELECT (CASE
+            WHEN v_skip[i] OR d.from_login IS NULL THEN 0
+            WHEN (v_cur_rev[i], v_cur_reenc[i]) > (d.revision_time_ms, d.reencrypted_at_ms) THEN 2
+            WHEN d.state = 'accepted' THEN 3 ELSE 0 END)::smallint AS d_act) a
         ORDER BY i) x;
     IF v_any_old THEN
         UPDATE dm_delivery_state d SET

@@ -4,9 +4,9 @@ CREATE OR REPLACE FUNCTION register_process(p_process text, p_kind text, p_host 
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM touch_process(p_process, p_kind, p_host, p_pid);
-    PERFORM FROM processes WHERE heartbeat_at_ms < now_ms() - 60000
-    ORDER BY process_id FOR UPDATE SKIP LOCKED;
-    DELETE FROM processes WHERE heartbeat_at_ms < now_ms() - 60000;
+    DELETE FROM processes WHERE process_id IN (
+        SELECT process_id FROM processes WHERE heartbeat_at_ms < now_ms() - 60000
+        ORDER BY process_id FOR UPDATE SKIP LOCKED);
     UPDATE active_sessions SET connected_to = NULL
     WHERE session_id IN (
         SELECT s.session_id FROM active_sessions s

@@ -74,9 +74,9 @@ BEGIN
         INSERT INTO sync_leases (owner_login, server_login, mark_from) VALUES (p_login, v_new, '')
         ON CONFLICT (owner_login, server_login) DO UPDATE SET mark_from = '';
     END IF;
-    UPDATE dm_delivery_state d SET route_hint = p_servers[1]
+    UPDATE dm_delivery_state d SET route_hint = coalesce(p_servers[1], '')
     FROM (SELECT from_login, outgoing_key FROM dm_delivery_state
-          WHERE to_login = p_login AND state = 'accepted' AND route_hint <> p_servers[1]
+          WHERE to_login = p_login AND state = 'accepted' AND route_hint <> coalesce(p_servers[1], '')
           ORDER BY from_login, outgoing_key FOR NO KEY UPDATE) x
     WHERE d.from_login = x.from_login AND d.outgoing_key = x.outgoing_key;
     RETURN true;

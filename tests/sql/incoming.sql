@@ -1,6 +1,6 @@
 -- apply_incoming: one copy from a server.
 \ir support.psql
-SELECT plan(20);
+SELECT plan(22);
 SELECT make_users();
 SELECT register_process('p1', 'frontd', 'h', 1); SELECT register_process('p2', 'frontd', 'h', 2);
 SELECT create_session('home', 'p2', 'b1', 'bob', '', '', NULL, 'live', 50);
@@ -48,6 +48,11 @@ SELECT results_eq($$SELECT sync_id = 'tom|faye|1000|2|2:0:0:' || left(encode(sha
 SELECT results_eq($$SELECT to_pts FROM recv(msg('tom','faye', 1, i => 'x'))
         WHERE (SELECT sha256('x') < digest FROM signed_messages WHERE message_key = 'tom|faye|1000|1|1')$$,
     $$SELECT 0::bigint WHERE (SELECT sha256('x') < digest FROM signed_messages WHERE message_key = 'tom|faye|1000|1|1')$$, 'smaller hash, no change');
+-- An author who left since
+SELECT send(msg('tom','lost', 9));
+SELECT set_user_servers('home', 'tom', '{x}', '{wss://x/ws}'), set_user_servers('home', 'lost', '{home}', '{wss://home/ws}');
+SELECT results_eq($$SELECT verdict, from_pts FROM recv(msg('tom','lost', 9))$$, $$VALUES (0, 0::bigint)$$, 'an author who is no longer served here is not told');
+SELECT is((SELECT state FROM dm_delivery_state WHERE outgoing_key = 'tom|lost|1000|9|2'), 'delivered', 'but his row is');
 SELECT is((SELECT count(*) FROM recv(VARIADIC (SELECT array_agg(msg('far','bob', 1000 + i)) FROM generate_series(1, 300) i)) WHERE verdict = 0)::int, 300, '300 copies in one call');
 SELECT is_empty('SELECT broken()', 'nothing is broken');
 SELECT * FROM finish();
