@@ -3,12 +3,17 @@
  */
 #include "daemon/settings.h"
 
+#include "util/mem.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
+
+enum { DOC_MAX = 256 * 1024 };
 
 static int next(const char **rest, struct settings_address *a)
 {
@@ -111,6 +116,25 @@ static void every_key_has_help_of_one_line(void **state)
     }
 }
 
+/* Run from the top of the tree, like all tests that read its files. */
+static void every_key_is_documented(void **state)
+{
+    (void)state;
+    FILE *f = fopen("docs/operations.md", "re");
+    assert_non_null(f);
+    char *text = xcalloc(1, DOC_MAX);
+    size_t n = fread(text, 1, DOC_MAX - 1, f);
+    assert_in_range(n, 1, DOC_MAX - 2);
+    assert_int_equal(fclose(f), 0);
+    for (const struct config_key *k = settings_keys; k->name; k++) {
+        char *name = xasprintf("`%s`", k->name);
+        if (!strstr(text, name))
+            fail_msg("%s is not in docs/operations.md", k->name);
+        free(name);
+    }
+    free(text);
+}
+
 static void server_logins(void **state)
 {
     (void)state;
@@ -136,6 +160,7 @@ int main(void)
         cmocka_unit_test(keys_that_contradict_are_refused),
         cmocka_unit_test(good_values_pass),
         cmocka_unit_test(every_key_has_help_of_one_line),
+        cmocka_unit_test(every_key_is_documented),
         cmocka_unit_test(server_logins),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
