@@ -6,6 +6,7 @@ import time
 
 import lab
 import pytest
+import websockets
 from shine_client import pair_payload, text_of, unb64
 from support.peers import FalsePeer, SilentServer, hello_answer
 from support.waiting import eventually
@@ -300,6 +301,24 @@ async def test_no_route_at_all_is_a_failed_attempt(sender, net):
     await attempted(sender, sent)
     row = sender.delivery(sent["outgoingKey"])
     assert row["attempt_no"] == 2 and row["due_after_ms"] == FIRST_RETRY_MS
+
+
+async def test_an_answer_that_is_lost_is_a_failed_try(sender, net):
+    """The peer may have stored the message; only asking again can tell."""
+
+    async def handler(request):
+        if request["op"] == "ServerHello":
+            return hello_answer("gamma")
+        raise websockets.ConnectionClosedError(None, None)  # ends the connection without an answer
+
+    async with FalsePeer("gamma", sender.certificate, handler) as gamma:
+        alice = await net.user("alice", sender)
+        bob = await net.user("bob", known_to=(sender,), urls=[("gamma", gamma.url)])
+        sent = await (await net.connect(sender)).send_pair(*alice.pair(bob))
+        assert sent["deliveryState"] == "accepted"
+        await attempted(sender, sent)
+        waits_for_its_retry(sender, sent, error="gamma")
+        assert gamma.ops().count("ReceiveIncomingMessage") == 1, "the transport repeats nothing"
 
 
 # ---- certificates and hellos ----

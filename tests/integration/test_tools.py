@@ -1,7 +1,5 @@
-"""shinectl and the life of the processes."""
+"""shinectl and configurations."""
 
-import os
-import signal
 import subprocess
 
 import lab
@@ -75,78 +73,3 @@ def test_configurations_that_cannot_be(alpha, tmp_path):
     assert run("frontd.workers = many").returncode != 0
     done = run(*(f"{k} = {v}" for k, v in alpha.configuration().items()))
     assert done.returncode == 0, done.stderr
-
-
-async def test_sigterm_closes_with_1001_and_frees_everything(world, net):
-    server = world.server("stopping")
-    alice, carol = await net.user("alice", server), await net.user("carol", server)
-    a = await net.session(alice)
-    assert (await a.send_text(carol.login, "x"))["deliveryState"] == "delivered"
-    pid = server.frontd.pid
-    workers = server.workers()
-    assert len(workers) == 2
-    os.kill(pid, signal.SIGTERM)
-    assert (await a.wait_closed()).code == 1001
-    assert server.stop()
-    assert all(not os.path.exists(f"/proc/{w}") for w in workers)
-    assert server.rows("SELECT 1 FROM processes") == []
-    assert server.rows("SELECT 1 FROM active_sessions WHERE connected_to IS NOT NULL") == []
-
-
-async def test_a_killed_worker_is_replaced_and_its_sessions_are_let_go(world, net):
-    server = world.server("crashing")
-    server.expect("worker")
-    alice = await net.user("alice", server)
-    one, two = await net.spread_sessions(alice, server)
-    before = server.workers()
-    killed = server.kill_worker()
-    done = [s for s in (one, two) if await lost(s)]
-    assert len(done) == 1
-    other = two if done[0] is one else one
-    await eventually(lambda: len(server.workers()) == 2, "a new worker")
-    assert killed not in server.workers() and len(set(before) & set(server.workers())) == 1
-    again = await net.connect(server)
-    await again.session_login(done[0].session_id, done[0].session_key, alice.key)
-    sent = await again.send_text(alice.login, "on a new worker")
-    for session in (again, other):
-        await session.wait_event(
-            "IncomingDirectMessage", lambda p: p["messageKey"] == sent["outgoingKey"]
-        )
-    await net.close()
-    assert server.stop()
-
-
-async def lost(session):
-    try:
-        await session.wait_closed(timeout=3)
-        return True
-    except TimeoutError:
-        return False
-
-
-async def test_workers_end_with_their_master(world, net):
-    server = world.server("headless")
-    workers = server.workers()
-    server.kill_master()
-    await eventually(
-        lambda: all(not os.path.exists(f"/proc/{w}") for w in workers), "the workers to stop"
-    )
-    server.start().ready()
-    assert (await (await net.connect(server)).call("Ping", {"ts": 1})) == {"ts": 1}
-    await net.close()
-    assert server.stop()
-
-
-def test_a_database_without_schema_is_refused_with_the_way_out(world):
-    server = world.server("bare", start=False)
-    server.forget_connection()
-    world.postgres.sql(f'DROP DATABASE "{server.database}"')
-    world.postgres.create_database(server.database)
-    server.start()
-    lab.wait_until(lambda: server.frontd.returncode is not None, 20, "the refusal")
-    assert server.frontd.returncode != 0
-    assert "shinectl" in server.log.read_text() and "migrate" in server.log.read_text()
-    server.frontd = None
-    server.expect("schema")
-    world.servers.remove(server)
-    world.postgres.sql(f'DROP DATABASE "{server.database}"')
