@@ -21,7 +21,7 @@ def serving(world, login, **settings):
     """A server whose two workers have reached the database."""
     server = world.server(login, **settings)
     count = "SELECT count(*) FROM processes"
-    lab.wait_until(lambda: server.value(count) == 2, 20, f"workers of {login}")
+    lab.wait_until(lambda: server.value(count) >= 2, 60, f"workers of {login}")
     return server
 
 
@@ -302,6 +302,31 @@ async def test_a_log_in_closes_the_older_connection(quiet, net, same):
     sent = await second.send_text(alice.login, "here now")
     assert (await second.wait_event("IncomingDirectMessage"))["messageKey"] == sent["incomingKey"]
     assert not first.events
+
+
+OVERTAKEN = """
+    ALTER FUNCTION login_session(text, text, text, text) RENAME TO login_session_;
+    CREATE FUNCTION login_session(text, text, text, text) RETURNS TABLE (login text,
+        session_key bytea, storage_pwd text, epoch bigint, last_pts bigint, acked_pts bigint,
+        generation bigint) LANGUAGE sql AS $$
+        SELECT login, session_key, storage_pwd, epoch, last_pts, acked_pts, generation - 1
+        FROM login_session_($1, $2, $3, $4) $$"""
+PUT_RIGHT = """
+    DROP FUNCTION login_session(text, text, text, text);
+    ALTER FUNCTION login_session_(text, text, text, text) RENAME TO login_session"""
+
+
+async def test_a_log_in_that_was_overtaken_before_its_answer(quiet, net):
+    """Another worker's log-in came between, and its notification before we held the session."""
+    alice = await net.user("alice", quiet)
+    first = await net.session(alice)
+    second = await net.connect(quiet)
+    quiet.rows(OVERTAKEN)
+    try:
+        await second.session_login(first.session_id, first.session_key)
+        assert (await second.wait_closed()).code == TAKEN_OVER
+    finally:
+        quiet.rows(PUT_RIGHT)
 
 
 async def test_a_device_that_reconnects_all_the_time_has_one_connection(quiet, net):
