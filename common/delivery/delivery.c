@@ -121,14 +121,40 @@ void delivery_free(struct delivery *d)
 
 /* --- one attempt --- */
 
-static void call_route(struct attempt *at, unsigned i, const char *blob_b64, uint32_t deadline_ms)
+/* What takes a container of one type to a recipient's server. */
+struct carrier {
+    const char *op;
+    const char *field;
+};
+
+static struct carrier carrier_of(enum dm_type type)
+{
+    switch (type) {
+    case DM_TEXT_IN:
+    case DM_RECEIPT_IN:
+        return (struct carrier){"ReceiveIncomingMessage", "incomingBlobB64"};
+    case DM_DELETE_BOTH:
+        return (struct carrier){"DeleteMessage", "blobB64"};
+    case DM_CLEAR_BOTH:
+        return (struct carrier){"DeleteConversation", "blobB64"};
+    case DM_TEXT_OUT:
+    case DM_RECEIPT_OUT:
+    case DM_DELETE_OWN:
+    case DM_CLEAR_OWN:
+        break; /* the author's own: no recipient ever gets them */
+    }
+    shine_assert(false);
+}
+
+static void call_route(struct attempt *at, unsigned i, struct carrier by, const char *blob_b64,
+                       uint32_t deadline_ms)
 {
     struct attempt_call *c = &at->calls[i];
-    json_t *payload = json_pack("{s:s, s:s}", "incomingBlobB64", blob_b64, "sourceServerLogin",
-                                at->d->server_login);
+    json_t *payload =
+        json_pack("{s:s, s:s}", by.field, blob_b64, "sourceServerLogin", at->d->server_login);
     shine_assert(payload);
-    peer_call(at->d->peers, c->route.login, c->route.url, PEER_REALTIME, "ReceiveIncomingMessage",
-              payload, deadline_ms, on_answer, c);
+    peer_call(at->d->peers, c->route.login, c->route.url, PEER_REALTIME, by.op, payload,
+              deadline_ms, on_answer, c);
 }
 
 void delivery_attempt(struct delivery *d, const struct delivery_task *t, delivery_cb cb, void *ctx)
@@ -162,10 +188,11 @@ void delivery_attempt(struct delivery *d, const struct delivery_task *t, deliver
     d->calling++;
     at->n_calls = t->n_routes < 2 ? t->n_routes : 2;
     at->calls_open = at->n_calls;
+    struct carrier by = carrier_of(t->type);
     char *b64 = base64_encode_new(t->blob, t->blob_len);
     for (unsigned i = 0; i < at->n_calls; i++) {
         at->calls[i] = (struct attempt_call){.attempt = at, .route = t->routes[i]};
-        call_route(at, i, b64, t->deadline_ms);
+        call_route(at, i, by, b64, t->deadline_ms);
     }
     free(b64);
 }

@@ -26,9 +26,11 @@ void delivery_free(struct delivery *d);
 
 /* What an attempt needs; everything is copied. */
 struct delivery_task {
-    const char *from_login, *outgoing_key;
+    const char *from_login, *outgoing_key; /* of the delivery row; a tombstone's key is its own */
     int64_t revision_time_ms, reencrypted_at_ms, row_version;
-    const uint8_t *blob; /* the incoming copy */
+    enum dm_type type;   /* of the blob, and so the operation that takes it: 1 and 3
+                            ReceiveIncomingMessage, 5 DeleteMessage, 7 DeleteConversation */
+    const uint8_t *blob; /* the incoming copy, or the tombstone */
     size_t blob_len;
     unsigned n_routes; /* 0 = a failed attempt: recorded as such */
     struct store_route routes[2];

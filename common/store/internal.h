@@ -25,7 +25,8 @@ void store_call(struct store *s, const struct db_stmt *stmt, struct db_params *p
 /* Send `stmt`; nobody waits for the result. */
 void store_forget(struct store *s, const struct db_stmt *stmt, struct db_params *params);
 
-/* The status of a result; an error is logged with its SQLSTATE. */
+/* The status of a result, the only way to it: an error is logged with its SQLSTATE, and one that
+ * passes is DB_UNAVAILABLE. */
 enum db_status store_status(const struct db_result *res, const struct db_stmt *stmt);
 
 /* Copy a text column; a value that does not fit is cut. */

@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Two statements of a kind at a time: one waits for its commit while the next is executed. More
  * would only queue on the same heads. */
@@ -60,9 +61,31 @@ void store_forget(struct store *s, const struct db_stmt *stmt, struct db_params 
     store_call(s, stmt, params, on_forgotten, NULL, NULL);
 }
 
+/* Errors that say nothing about the request: the same may succeed a moment later. */
+static bool is_passing(const char *sqlstate)
+{
+    static const char *const states[] = {
+        "40001", /* serialisation failure, */
+        "40P01", /* deadlock: the batch has tried its items again singly before */
+        "55P03", /* a lock was not to be had in time */
+        "57014", /* statement_timeout, or cancelled by an operator */
+    };
+    if (strncmp(sqlstate, "53", 2) == 0) /* disk full, out of memory, too many connections */
+        return true;
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++)
+        if (strcmp(sqlstate, states[i]) == 0)
+            return true;
+    return false;
+}
+
 enum db_status store_status(const struct db_result *res, const struct db_stmt *stmt)
 {
     enum db_status st = db_status(res);
+    if (st == DB_ERROR && is_passing(db_sqlstate(res))) {
+        log_warn("db_passing_error", LOG_S("call", stmt->name), LOG_S("sqlstate", db_sqlstate(res)),
+                 LOG_S("message", db_message(res)));
+        return DB_UNAVAILABLE;
+    }
     if (st == DB_ERROR)
         log_error("db_error", LOG_S("call", stmt->name), LOG_S("sqlstate", db_sqlstate(res)),
                   LOG_S("message", db_message(res)));

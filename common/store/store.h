@@ -8,7 +8,8 @@
  * during the call only. No callback is ever made synchronously.
  *
  * Every callback gets an enum db_status first: DB_UNAVAILABLE is 503 for the client, DB_ERROR was
- * logged here and is 500.
+ * logged here and is 500. Errors of the database that pass (class 53: disk full, out of memory, too
+ * many connections; a deadlock, a lock or a statement that took too long) are DB_UNAVAILABLE too.
  */
 #ifndef SHINE_STORE_STORE_H
 #define SHINE_STORE_STORE_H

@@ -1,7 +1,7 @@
 /*
- * Attempts at delivery: the table of what counts as a try, and whole attempts through a real pool
- * against scripted servers. The recording is taken by a store of the test's own (it defines
- * store_finish_attempt(), so that the library's is not linked).
+ * Attempts at delivery: whole ones through a real pool against scripted servers. The recording is
+ * taken by a store of the test's own (it defines store_finish_attempt(), so that the library's is
+ * not linked).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,94 +14,9 @@
 #include <cmocka.h>
 
 #include "delivery/delivery.h"
-#include "delivery/verdict.h"
 #include "support_peer.h"
 #include "util/log.h"
 #include "util/mem.h"
-
-/* --- the table --- */
-
-static void test_table(void **state)
-{
-    (void)state;
-    static const struct {
-        struct peer_answer a;
-        const char *payload;
-        enum delivery_verdict verdict;
-        int64_t retry_after_ms;
-    } rows[] = {
-        {{.result = PEER_ANSWER, .status = 200}, "{}", DELIVERY_OK, 0},
-        {{.result = PEER_ANSWER, .status = 202}, "{}", DELIVERY_OK, 0},
-        {{.result = PEER_ANSWER, .status = 300}, "{}", DELIVERY_TRIED, 0},
-        {{.result = PEER_ANSWER, .status = 400, .error = "UNKNOWN_OP"}, "{}", DELIVERY_TRIED, 0},
-        {{.result = PEER_ANSWER, .status = 422, .error = "BAD_SIGNATURE"}, "{}", DELIVERY_TRIED, 0},
-        {{.result = PEER_ANSWER, .status = 404, .error = "USER_NOT_FOUND"},
-         "{}",
-         DELIVERY_TRIED,
-         0},
-        {{.result = PEER_ANSWER, .status = 500, .error = "INTERNAL_ERROR"},
-         "{}",
-         DELIVERY_TRIED,
-         0},
-        {{.result = PEER_ANSWER, .status = 403, .error = "LOCAL_SERVER_NOT_ACCESS_SERVER"},
-         "{}",
-         DELIVERY_NOT_SERVED,
-         0},
-        {{.result = PEER_ANSWER, .status = 403, .error = "BLOCKED"}, "{}", DELIVERY_TRIED, 0},
-        {{.result = PEER_ANSWER, .status = 429}, "{\"retryAfterMs\":700}", DELIVERY_NOT_TRIED, 700},
-        {{.result = PEER_ANSWER, .status = 503}, "{\"retryAfterMs\":0}", DELIVERY_NOT_TRIED, 0},
-        {{.result = PEER_ANSWER, .status = 503},
-         "{\"retryAfterMs\":60001}",
-         DELIVERY_NOT_TRIED,
-         60000},
-        {{.result = PEER_ANSWER, .status = 503}, "{\"retryAfterMs\":-1}", DELIVERY_NOT_TRIED, 5000},
-        {{.result = PEER_ANSWER, .status = 503},
-         "{\"retryAfterMs\":\"1\"}",
-         DELIVERY_NOT_TRIED,
-         5000},
-        {{.result = PEER_ANSWER, .status = 503}, "{}", DELIVERY_NOT_TRIED, 5000},
-        {{.result = PEER_UNREACHABLE, .dial_failed = true}, NULL, DELIVERY_TRIED, 0},
-        {{.result = PEER_LOST, .written = true}, NULL, DELIVERY_TRIED, 0},
-        {{.result = PEER_LOST}, NULL, DELIVERY_NOT_TRIED, 2000},
-        {{.result = PEER_TIMEOUT, .written = true}, NULL, DELIVERY_TRIED, 0},
-        {{.result = PEER_TIMEOUT, .dial_failed = true}, NULL, DELIVERY_TRIED, 0},
-        {{.result = PEER_TIMEOUT}, NULL, DELIVERY_NOT_TRIED, 2000},
-        {{.result = PEER_OVERLOADED}, NULL, DELIVERY_NOT_TRIED, 2000},
-        {{.result = PEER_SHUTDOWN}, NULL, DELIVERY_NOT_TRIED, 2000},
-        {{.result = PEER_SHUTDOWN, .written = true}, NULL, DELIVERY_TRIED, 0},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct peer_answer a = rows[i].a;
-        if (!a.error)
-            a.error = "";
-        json_t *payload = rows[i].payload ? json_loads(rows[i].payload, 0, NULL) : NULL;
-        a.payload = payload;
-        struct delivery_judgement j = delivery_judge(&a);
-        if (j.verdict != rows[i].verdict || j.retry_after_ms != rows[i].retry_after_ms)
-            fail_msg("row %zu: verdict %d, retry %d", i, (int)j.verdict, (int)j.retry_after_ms);
-        json_decref(payload);
-    }
-}
-
-static void test_reason_is_plain_and_bounded(void **state)
-{
-    (void)state;
-    char error[4096];
-    memset(error, 'E', sizeof error - 1);
-    error[sizeof error - 1] = '\0';
-    struct peer_answer a = {.result = PEER_ANSWER, .status = 400, .error = error};
-    struct delivery_judgement j = delivery_judge(&a);
-    assert_true(strlen(j.reason) < 64);
-    assert_memory_equal("answered 400 EEEE", j.reason, 17);
-    /* A character of two bytes across the bound: half of it would be refused by the database. */
-    memset(error, 'E', 39);
-    (void)snprintf(error + 39, sizeof error - 39, "\xc3\xa9");
-    j = delivery_judge(&a);
-    for (const char *p = j.reason; *p; p++)
-        assert_in_range(*p, 0x20, 0x7e);
-    a.error = "no\nline";
-    assert_string_equal("answered 400 ???????", delivery_judge(&a).reason);
-}
 
 /* --- a store of our own --- */
 
@@ -183,6 +98,7 @@ static int setup(void **state)
                                      .revision_time_ms = 11,
                                      .reencrypted_at_ms = 12,
                                      .row_version = 13,
+                                     .type = DM_TEXT_IN,
                                      .blob = blob,
                                      .blob_len = sizeof blob,
                                      .n_routes = 2,
@@ -283,6 +199,30 @@ static void test_what_is_called_and_recorded(void **state)
     assert_true(x->report.recorded);
     assert_int_equal(DM_STATE_DELIVERED, x->report.state);
     assert_int_equal(7, x->report.from.pts);
+}
+
+static void test_operation_of_each_type(void **state)
+{
+    struct fixture *x = *state;
+    static const struct {
+        enum dm_type type;
+        const char *op, *field;
+    } rows[] = {{DM_TEXT_IN, "ReceiveIncomingMessage", "incomingBlobB64"},
+                {DM_RECEIPT_IN, "ReceiveIncomingMessage", "incomingBlobB64"},
+                {DM_DELETE_BOTH, "DeleteMessage", "blobB64"},
+                {DM_CLEAR_BOTH, "DeleteConversation", "blobB64"}};
+    start(x, 10);
+    x->task.n_routes = 1;
+    for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
+        x->task.type = rows[i].type;
+        attempt(x);
+        loop_until_count(&x->loop, &x->reports, i + 1);
+        assert_string_equal(rows[i].op, x->a.seen[i]);
+        json_t *want =
+            json_pack("{s:s, s:s}", rows[i].field, "AAEC+vv8/Q==", "sourceServerLogin", "home");
+        assert_true(json_equal(want, x->a.payload));
+        json_decref(want);
+    }
 }
 
 static void test_first_success_decides(void **state)
@@ -427,9 +367,8 @@ int main(void)
     log_setup("test", LOG_FORMAT_LOGFMT, LOG_LEVEL_ERROR);
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_reason_is_plain_and_bounded),
         T(test_what_is_called_and_recorded),
+        T(test_operation_of_each_type),
         T(test_first_success_decides),
         T(test_success_after_failure),
         T(test_both_fail),

@@ -1,0 +1,145 @@
+/*
+ * Which errors of the database a caller may wait out. The store's functions are replaced by ones
+ * that raise what the test asks for.
+ */
+#include "store/delivery.h"
+#include "support_db.h"
+#include "support_pg.h"
+#include "util/log.h"
+#include "util/mem.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+static const char schema[] =
+    "CREATE TABLE next_error (state text);"
+    "INSERT INTO next_error VALUES ('');"
+    "CREATE FUNCTION raise_next() RETURNS void LANGUAGE plpgsql AS $$ BEGIN"
+    "  RAISE EXCEPTION 'as asked' USING ERRCODE = (SELECT state FROM next_error);"
+    "END $$;"
+    "CREATE FUNCTION get_history(text, text, integer, bigint, text, bigint)"
+    "  RETURNS TABLE (ord integer) LANGUAGE plpgsql AS $$ BEGIN PERFORM raise_next(); END $$;"
+    "CREATE FUNCTION finish_attempts(text, text, text[], text[], bigint[], bigint[], bigint[],"
+    "    integer[], text[], text[], bigint[])"
+    "  RETURNS TABLE (ord integer) LANGUAGE plpgsql AS $$ BEGIN PERFORM raise_next(); END $$;";
+
+struct env {
+    struct pg *pg;
+    uv_loop_t loop;
+    struct db_pool *pool;
+    struct store *store;
+    unsigned calls;
+    enum db_status st;
+};
+
+static int setup(void **state)
+{
+    struct env *e = xnew(struct env);
+    e->pg = pg_new(NULL);
+    pg_exec(e->pg, schema);
+    assert_int_equal(uv_loop_init(&e->loop), 0);
+    e->pool = db_pool_new(&e->loop, pg_conninfo(e->pg), "test_store_errors", 1);
+    e->store = store_new(e->pool,
+                         &(struct store_identity){.server_login = "home", .process_id = "p1"}, 50);
+    assert_true(run_until_ready(&e->loop, e->pool));
+    *state = e;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct env *e = *state;
+    close_pool_and_loop(e->pool, &e->loop);
+    store_free(e->store);
+    pg_free(e->pg);
+    free(e);
+    return 0;
+}
+
+static bool was_called(void *ctx)
+{
+    return ((struct env *)ctx)->calls > 0;
+}
+
+static void on_history(void *ctx, enum db_status st, const struct store_history_item *rows,
+                       size_t n, bool has_more)
+{
+    struct env *e = ctx;
+    (void)rows;
+    assert_int_equal(n, 0);
+    assert_false(has_more);
+    e->calls++;
+    e->st = st;
+}
+
+static void on_finished(struct store_finish *f, enum db_status st)
+{
+    struct env *e = f->ctx;
+    e->calls++;
+    e->st = st;
+}
+
+static void raise_next(struct env *e, const char *sqlstate)
+{
+    char sql[64];
+    (void)snprintf(sql, sizeof sql, "UPDATE next_error SET state = '%s'", sqlstate);
+    pg_exec(e->pg, sql);
+    e->calls = 0;
+}
+
+static enum db_status status_of_call(struct env *e, const char *sqlstate)
+{
+    raise_next(e, sqlstate);
+    const struct store_history_query q = {
+        .owner = "alice", .with = "bob", .limit = 1, .before_time_ms = -1, .max_blob_bytes = 1};
+    store_history(e->store, &q, on_history, e);
+    assert_true(run_until(&e->loop, was_called, e));
+    return e->st;
+}
+
+static enum db_status status_of_grouped(struct env *e, const char *sqlstate)
+{
+    raise_next(e, sqlstate);
+    struct store_finish f = {.from_login = "alice",
+                             .outgoing_key = "alice|bob|1|1|2",
+                             .via = "",
+                             .error = "",
+                             .done = on_finished,
+                             .ctx = e};
+    store_finish_attempt(e->store, &f);
+    assert_true(run_until(&e->loop, was_called, e));
+    return e->st;
+}
+
+static void test_errors_that_pass(void **state)
+{
+    static const char *const passing[] = {"53000", "53100", "53200", "53300", "53400",
+                                          "57014", "55P03", "40001", "40P01"};
+    for (size_t i = 0; i < sizeof passing / sizeof *passing; i++) {
+        assert_int_equal(status_of_call(*state, passing[i]), DB_UNAVAILABLE);
+        assert_int_equal(status_of_grouped(*state, passing[i]), DB_UNAVAILABLE);
+    }
+}
+
+static void test_errors_that_stay(void **state)
+{
+    static const char *const staying[] = {"23505", "22P05", "42P01", "42501", "XX000", "40002"};
+    for (size_t i = 0; i < sizeof staying / sizeof *staying; i++) {
+        assert_int_equal(status_of_call(*state, staying[i]), DB_ERROR);
+        assert_int_equal(status_of_grouped(*state, staying[i]), DB_ERROR);
+    }
+}
+
+int main(void)
+{
+    log_setup("test", LOG_FORMAT_LOGFMT, LOG_LEVEL_ERROR);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_errors_that_pass, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_errors_that_stay, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
