@@ -5,42 +5,15 @@
 #include <string.h>
 
 #include "frontd/frontd.h"
+#include "frontd/item.h"
 #include "frontd/ops.h"
 #include "frontd/session.h"
 #include "rpc/fields.h"
 #include "store/delivery.h"
 #include "store/messages.h"
-#include "util/base64.h"
 #include "util/mem.h"
 
-#define PAGE_MAX     200
-#define PAGE_DEFAULT 50
-/* What a page and each of its items take beside the blobs: names, keys, numbers, padding. */
-#define PAGE_OVERHEAD 1024
-#define ITEM_OVERHEAD 640
-
 /* --- GetDirectMessages --- */
-
-static json_t *number_or_null(int64_t n)
-{
-    return n < 0 ? json_null() : json_integer(n);
-}
-
-static json_t *item_json(const struct store_history_item *it)
-{
-    char *b64 = base64_encode_new(it->blob, it->blob_len);
-    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:o, s:s?, s:o}",
-                          "messageKey", it->message_key, "baseKey", it->base_key, "fromLogin",
-                          it->from, "toLogin", it->to, "messageType", it->type, "timeMs",
-                          (json_int_t)it->time_ms, "nonce", (json_int_t)it->nonce, "revisionTimeMs",
-                          (json_int_t)it->revision_time_ms, "reencryptedAtMs",
-                          (json_int_t)it->reencrypted_at_ms, "createdAtMs",
-                          (json_int_t)it->created_at_ms, "readAtMs", number_or_null(it->read_at_ms),
-                          "deliveryState", it->delivery_state, "blobB64", json_string_nocheck(b64));
-    shine_assert(o);
-    free(b64);
-    return o;
-}
 
 static void on_history(void *ctx, enum db_status st, const struct store_history_item *rows,
                        size_t n, bool has_more)
@@ -55,7 +28,7 @@ static void on_history(void *ctx, enum db_status st, const struct store_history_
         (void)json_array_append_new(items, item_json(&rows[i]));
     const struct store_history_item *last = n > 0 ? &rows[n - 1] : NULL;
     rpc_reply(call, json_pack("{s:o, s:b, s:o, s:s?}", "items", items, "hasMore", (int)has_more,
-                              "nextBeforeTimeMs", number_or_null(last ? last->time_ms : -1),
+                              "nextBeforeTimeMs", item_number_or_null(last ? last->time_ms : -1),
                               "nextBeforeMessageKey", last ? last->message_key : NULL));
 }
 
@@ -64,9 +37,9 @@ void frontd_get_direct_messages(struct rpc_call *call)
     struct frontd *f = frontd_of(call);
     struct rpc_fields fields = rpc_fields_of(rpc_payload(call));
     const char *with, *before_key = "";
-    int64_t limit = PAGE_DEFAULT, before = -1;
+    int64_t limit = ITEM_PAGE_DEFAULT, before = -1;
     if (!rpc_str(&fields, "withLogin", DM_LOGIN_MAX, &with) ||
-        !rpc_int_opt(&fields, "limit", 1, PAGE_MAX, &limit) ||
+        !rpc_int_opt(&fields, "limit", 1, ITEM_PAGE_MAX, &limit) ||
         !rpc_int_opt(&fields, "beforeTimeMs", 0, DM_INT_MAX, &before) ||
         !rpc_str_opt(&fields, "beforeMessageKey", DM_MESSAGE_KEY_MAX - 1, &before_key)) {
         rpc_fail(call, RPC_BAD_FIELDS, fields.problem);
@@ -80,18 +53,13 @@ void frontd_get_direct_messages(struct rpc_call *call)
         rpc_fail(call, RPC_BAD_FIELDS, "beforeMessageKey goes with beforeTimeMs");
         return;
     }
-    /* The store counts blob bytes alone, so what else an answer holds is set aside first. Where the
-     * bound is so small that it would leave nothing, fewer items are asked for. */
-    int64_t room = (int64_t)f->max_answer_bytes - PAGE_OVERHEAD;
-    if (limit * ITEM_OVERHEAD > room / 2)
-        limit = room / 2 / ITEM_OVERHEAD > 1 ? room / 2 / ITEM_OVERHEAD : 1;
-    int64_t blob_bytes = (room - limit * ITEM_OVERHEAD) / 4 * 3;
+    int64_t blob_bytes = item_page_room(f, 0, &limit);
     struct store_history_query q = {.owner = session_login(session_of(call)),
                                     .with = with,
                                     .limit = (unsigned)limit,
                                     .before_time_ms = before,
                                     .before_key = before_key,
-                                    .max_blob_bytes = blob_bytes > 1 ? blob_bytes : 1};
+                                    .max_blob_bytes = blob_bytes};
     store_history(f->store, &q, on_history, call);
 }
 

@@ -11,6 +11,7 @@
 #include "frontd/ops.h"
 #include "frontd/pump.h"
 #include "frontd/session.h"
+#include "store/tombstones.h"
 #include "support_peer.h"
 #include "util/base64.h"
 #include "util/mem.h"
@@ -46,10 +47,12 @@ static struct {
 
     struct store_pair *pair; /* waiting for its verdict */
     struct store_incoming *incoming;
+    struct store_tombstone *tombstone;
 
     delivery_cb attempt_cb; /* of the attempt under way */
     void *attempt_ctx;
     uint32_t attempt_deadline_ms;
+    enum dm_type attempt_type;
     unsigned attempts;
 
     char told[TOLD_MAX][96];
@@ -146,6 +149,13 @@ void store_apply_incoming(struct store *s, struct store_incoming *p)
     t.incoming = p;
 }
 
+void store_apply_tombstone(struct store *s, struct store_tombstone *p)
+{
+    (void)s;
+    assert_null(t.tombstone);
+    t.tombstone = p;
+}
+
 const char *dm_state_name(enum dm_state s)
 {
     static const char *const names[] = {NULL, "accepted", "delivered", "failed"};
@@ -162,7 +172,8 @@ void delivery_attempt(struct delivery *d, const struct delivery_task *task, deli
     assert_string_equal(task->routes[0].login, "server_b");
     struct dm_container c;
     assert_int_equal(dm_parse(task->blob, task->blob_len, &c), DM_OK);
-    assert_int_equal(c.type, DM_TEXT_IN);
+    assert_int_equal(c.type, task->type);
+    t.attempt_type = task->type;
     t.attempts++;
     t.attempt_cb = cb;
     t.attempt_ctx = ctx;
@@ -179,6 +190,8 @@ void pump_told_message(struct pump *p, const char *owner, const struct store_tol
                        const struct store_copy *copy, enum dm_state state)
 {
     (void)p;
+    if (told->pts == 0)
+        return;
     const char *name = dm_state_name(state);
     (void)snprintf(next_told(), sizeof t.told[0], "%s %lld type %d %s", owner, (long long)told->pts,
                    (int)copy->c.type, name ? name : "-");
@@ -188,6 +201,8 @@ void pump_told_state(struct pump *p, const char *owner, const struct store_told 
                      const char *outgoing_key, enum dm_state state)
 {
     (void)p;
+    if (told->pts == 0)
+        return;
     assert_int_equal(outgoing_key[strlen(outgoing_key) - 1], '2');
     (void)snprintf(next_told(), sizeof t.told[0], "%s %lld state %s", owner, (long long)told->pts,
                    dm_state_name(state));
@@ -213,10 +228,9 @@ static inline void call_ended(struct rpc_conn *c)
 static const uint8_t alice_seed[DM_KEY_BYTES] = {1}, other_seed[DM_KEY_BYTES] = {2};
 
 /* One signed container from alice to bob, in Base64. */
-static inline char *container(enum dm_type type, int64_t revision, size_t body_len,
-                              const uint8_t *seed)
+static inline char *container_of(enum dm_type type, int64_t revision, const uint8_t *body,
+                                 size_t body_len, const uint8_t *seed)
 {
-    uint8_t *body = xcalloc(1, body_len);
     struct dm_container c = {.type = type,
                              .from = "alice",
                              .to = "bob",
@@ -230,6 +244,15 @@ static inline char *container(enum dm_type type, int64_t revision, size_t body_l
     assert_int_equal(dm_build(&c, seed, blob), DM_OK);
     char *b64 = base64_encode_new(blob, len);
     free(blob);
+    return b64;
+}
+
+/* The same with a body of zeros: a text. */
+static inline char *container(enum dm_type type, int64_t revision, size_t body_len,
+                              const uint8_t *seed)
+{
+    uint8_t *body = xcalloc(1, body_len);
+    char *b64 = container_of(type, revision, body, body_len, seed);
     free(body);
     return b64;
 }
@@ -281,6 +304,7 @@ static inline void assert_refused(const char *error)
     assert_string_equal(answer_text("error"), error);
     assert_null(t.pair);
     assert_null(t.incoming);
+    assert_null(t.tombstone);
 }
 
 /* The store's verdict on the waiting pair: stored, state as given. */
@@ -306,7 +330,8 @@ static inline void stored(enum dm_state state, bool attempt)
 
 static inline void report(enum dm_state state, bool recorded)
 {
-    struct delivery_report r = {.state = state, .recorded = recorded, .from = {.pts = 5}};
+    struct delivery_report r = {
+        .state = state, .recorded = recorded, .from = {.pts = state == DM_STATE_DELIVERED ? 5 : 0}};
     t.attempt_cb(t.attempt_ctx, &r);
     t.attempt_cb = NULL;
 }
