@@ -46,6 +46,7 @@ DIR_shinectl := deploy/ctl
 UNIT_SRC  := $(wildcard tests/unit/test_*.c)
 UNIT_BIN  := $(UNIT_SRC:tests/unit/%.c=$(OUT)/unit/%)
 HELP_SRC  := $(wildcard tests/unit/support_*.c)
+PROPERTY_BIN := $(patsubst tests/property/%.c,$(OUT)/property/%,$(wildcard tests/property/*.c))
 BENCH_BIN := $(patsubst tests/bench/%.c,$(OUT)/bench/%,$(wildcard tests/bench/bench_*.c))
 SQL_FILES := $(sort $(wildcard sql/migrations/*.sql sql/functions/*.sql sql/views/*.sql))
 
@@ -53,10 +54,11 @@ C_FILES   := $(shell find common frontd deliveryd syncd deploy tests -name '*.c'
 FUZZ_BIN  := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_SECONDS ?= 30
 
-.PHONY: all unit bench-bin clean help lint tidy check demo bench fuzz fuzz-bin
+.PHONY: all unit bench-bin property-bin clean help lint tidy check demo bench property fuzz fuzz-bin
 all: $(PROGRAMS:%=$(OUT)/bin/%)   ## build the programs (build/bin)
 unit: $(UNIT_BIN)
 bench-bin: $(BENCH_BIN)
+property-bin: $(PROPERTY_BIN)
 
 $(OUT)/libshine.a: $(LIB_OBJ)
 	@rm -f $@
@@ -93,6 +95,9 @@ $(OUT)/unit/%: $(OUT)/obj/tests/unit/%.o $(HELP_SRC:%.c=$(OUT)/obj/%.o) $(OUT)/l
 	@mkdir -p $(@D)
 	@$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
 $(OUT)/bench/%: $(OUT)/obj/tests/bench/%.o $(OUT)/libshine.a
+	@mkdir -p $(@D)
+	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+$(OUT)/property/%: $(OUT)/obj/tests/property/%.o $(OUT)/libshine.a
 	@mkdir -p $(@D)
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
@@ -134,6 +139,9 @@ demo: all          ## two servers on loopback exchange messages
 
 bench: all bench-bin ## throughput beside plain PostgreSQL
 	@/usr/bin/python3 tests/bench/bench.py
+
+property: all property-bin ## 10,000 random sets of containers in several orders against a model
+	@/usr/bin/python3 tests/property/run.py --sets 10000
 
 clean:             ## remove everything that was built
 	rm -rf $(BUILD)
