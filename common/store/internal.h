@@ -35,6 +35,29 @@ void store_copy_text(char *out, size_t size, const struct db_result *res, int ro
 /* A state by its name; NONE for NULL. */
 enum dm_state store_state_of(const struct db_result *res, int row, int col);
 
+/* --- containers as parameters and results (copies.c) --- */
+
+/* Copy number `which` of the message in `item`. */
+typedef const struct store_copy *(*store_copy_of)(struct db_batch_item *item, size_t which);
+/* Six arrays with one element per message, from its first copy: from, to, base key, type, time,
+ * nonce. */
+void store_add_messages(struct db_params *p, struct db_batch_item *const *items, size_t n,
+                        store_copy_of copy);
+/* Four arrays with `per` elements per message: both halves of the revision, hash, bytes. */
+void store_add_copies(struct db_params *p, struct db_batch_item *const *items, size_t n, size_t per,
+                      store_copy_of copy);
+/* Three arrays with one element per message, the bodies of receipts (0 for texts): time and nonce
+ * of what was read, read time. All empty if no message is a receipt. */
+void store_add_receipts(struct db_params *p, struct db_batch_item *const *items, size_t n,
+                        store_copy_of copy);
+
+/* Columns `verdict`, `pts` and `elsewhere` (by name), `route1` to `url2` of a row. */
+enum store_verdict store_verdict_of(const struct db_result *res, int row);
+struct store_told store_told_of(const struct db_result *res, int row, const char *pts,
+                                const char *elsewhere);
+/* Returns how many routes there are. */
+unsigned store_routes_of(const struct db_result *res, int row, struct store_route out[2]);
+
 /* Batch kinds, each beside its build and done functions. */
 extern const struct db_batch_kind store_pair_kind, store_incoming_kind, store_finish_kind;
 

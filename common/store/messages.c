@@ -9,109 +9,17 @@
 #include "store/internal.h"
 #include "util/mem.h"
 
-#include <string.h>
-
 static const struct db_stmt ACCEPT_PAIRS = {
     "accept_pairs",
     "SELECT * FROM accept_pairs($1::text, $2::text, $3::text[], $4::text[], $5::text[], "
     "$6::integer[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bytea[], "
-    "$12::bytea[], $13::boolean[], $14::text[], $15::bigint[], $16::text[])"};
+    "$12::bytea[], $13::boolean[], $14::text[], $15::bigint[], $16::text[], $17::bigint[], "
+    "$18::bigint[], $19::bigint[])"};
 static const struct db_stmt APPLY_INCOMING = {
     "apply_incoming",
     "SELECT * FROM apply_incoming($1::text, $2::text, $3::text[], $4::text[], $5::text[], "
     "$6::integer[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bytea[], "
-    "$12::bytea[], $13::text[])"};
-
-const char *dm_state_name(enum dm_state s)
-{
-    static const char *const names[] = {NULL, "accepted", "delivered", "failed"};
-    return names[s];
-}
-
-enum dm_state store_state_of(const struct db_result *res, int row, int col)
-{
-    const char *name = db_text(res, row, col);
-    for (enum dm_state s = DM_STATE_ACCEPTED; s <= DM_STATE_FAILED; s++)
-        if (strcmp(name, dm_state_name(s)) == 0)
-            return s;
-    return DM_STATE_NONE;
-}
-
-static enum store_verdict verdict_of(const struct db_result *res, int row)
-{
-    int64_t v = db_int8(res, row, db_col(res, "verdict"));
-    shine_assert(v >= STORE_OK && v <= STORE_DELETED);
-    return (enum store_verdict)v;
-}
-
-static struct store_told told_of(const struct db_result *res, int row, const char *pts,
-                                 const char *elsewhere)
-{
-    return (struct store_told){.pts = db_int8(res, row, db_col(res, pts)),
-                               .elsewhere = db_bool(res, row, db_col(res, elsewhere))};
-}
-
-static void read_route(struct store_pair *p, const struct db_result *res, int row,
-                       const char *login, const char *url)
-{
-    int col = db_col(res, login);
-    if (db_is_null(res, row, col))
-        return;
-    struct store_route *r = &p->routes[p->n_routes++];
-    store_copy_text(r->login, sizeof r->login, res, row, col);
-    store_copy_text(r->url, sizeof r->url, res, row, db_col(res, url));
-}
-
-/* --- parameters: parallel arrays, one element per message, then one per copy --- */
-
-typedef const struct store_copy *(*copy_of)(struct db_batch_item *item, size_t which);
-
-static void add_messages(struct db_params *p, struct db_batch_item *const *items, size_t n,
-                         copy_of copy)
-{
-    db_array_begin(p, DB_TEXT_ARRAY, n);
-    for (size_t i = 0; i < n; i++)
-        db_item_text(p, copy(items[i], 0)->c.from);
-    db_array_begin(p, DB_TEXT_ARRAY, n);
-    for (size_t i = 0; i < n; i++)
-        db_item_text(p, copy(items[i], 0)->c.to);
-    db_array_begin(p, DB_TEXT_ARRAY, n);
-    for (size_t i = 0; i < n; i++) {
-        char base[DM_BASE_KEY_MAX];
-        dm_base_key(&copy(items[i], 0)->c, base);
-        db_item_text(p, base);
-    }
-    db_array_begin(p, DB_INT4_ARRAY, n);
-    for (size_t i = 0; i < n; i++)
-        db_item_int4(p, (int32_t)copy(items[i], 0)->c.type);
-    db_array_begin(p, DB_INT8_ARRAY, n);
-    for (size_t i = 0; i < n; i++)
-        db_item_int8(p, copy(items[i], 0)->c.time_ms);
-    db_array_begin(p, DB_INT8_ARRAY, n);
-    for (size_t i = 0; i < n; i++)
-        db_item_int8(p, copy(items[i], 0)->c.nonce);
-}
-
-static void add_copies(struct db_params *p, struct db_batch_item *const *items, size_t n,
-                       size_t per, copy_of copy)
-{
-    db_array_begin(p, DB_INT8_ARRAY, n * per);
-    for (size_t i = 0; i < n * per; i++)
-        db_item_int8(p, copy(items[i / per], i % per)->c.revision_time_ms);
-    db_array_begin(p, DB_INT8_ARRAY, n * per);
-    for (size_t i = 0; i < n * per; i++)
-        db_item_int8(p, copy(items[i / per], i % per)->c.reencrypted_at_ms);
-    db_array_begin(p, DB_BYTEA_ARRAY, n * per);
-    for (size_t i = 0; i < n * per; i++) {
-        const struct store_copy *c = copy(items[i / per], i % per);
-        db_item_bytea(p, c->sha256, sizeof c->sha256);
-    }
-    db_array_begin(p, DB_BYTEA_ARRAY, n * per);
-    for (size_t i = 0; i < n * per; i++) {
-        const struct store_copy *c = copy(items[i / per], i % per);
-        db_item_bytea(p, c->blob, c->blob_len);
-    }
-}
+    "$12::bytea[], $13::text[], $14::bigint[], $15::bigint[], $16::bigint[])"};
 
 /* --- pairs --- */
 
@@ -132,8 +40,8 @@ static struct db_params *pairs_build(void *ctx, struct db_batch_item *const *ite
     struct db_params *p = db_params_new();
     db_add_text(p, s->server_login);
     db_add_text(p, s->process_id);
-    add_messages(p, items, n, pair_copy);
-    add_copies(p, items, n, 2, pair_copy);
+    store_add_messages(p, items, n, pair_copy);
+    store_add_copies(p, items, n, 2, pair_copy);
     db_array_begin(p, DB_BOOL_ARRAY, n);
     for (size_t i = 0; i < n; i++)
         db_item_bool(p, pair_of(items[i])->from_server);
@@ -146,6 +54,7 @@ static struct db_params *pairs_build(void *ctx, struct db_batch_item *const *ite
     db_array_begin(p, DB_TEXT_ARRAY, n);
     for (size_t i = 0; i < n; i++)
         db_item_text(p, pair_of(items[i])->session_id);
+    store_add_receipts(p, items, n, pair_copy);
     return p;
 }
 
@@ -155,18 +64,16 @@ static void pair_done(void *ctx, struct db_batch_item *item, const struct db_res
     struct store_pair *p = pair_of(item);
     enum db_status st = store_status(res, &ACCEPT_PAIRS);
     if (st == DB_OK) {
-        p->verdict = verdict_of(res, row);
+        p->verdict = store_verdict_of(res, row);
         p->state = store_state_of(res, row, db_col(res, "state"));
-        p->from = told_of(res, row, "from_pts", "from_elsewhere");
-        p->to = told_of(res, row, "to_pts", "to_elsewhere");
+        p->from = store_told_of(res, row, "from_pts", "from_elsewhere");
+        p->to = store_told_of(res, row, "to_pts", "to_elsewhere");
         p->ws_sessions = db_int8(res, row, db_col(res, "ws_sessions"));
         p->push_sessions = 0;
         p->attempt = db_bool(res, row, db_col(res, "attempt"));
         p->row_version = db_int8(res, row, db_col(res, "row_version"));
         p->lease_ms = db_int8(res, row, db_col(res, "lease_ms"));
-        p->n_routes = 0;
-        read_route(p, res, row, "route1", "url1");
-        read_route(p, res, row, "route2", "url2");
+        p->n_routes = store_routes_of(res, row, p->routes);
     }
     p->done(p, st);
 }
@@ -197,11 +104,12 @@ static struct db_params *incoming_build(void *ctx, struct db_batch_item *const *
     struct db_params *p = db_params_new();
     db_add_text(p, s->server_login);
     db_add_text(p, s->process_id);
-    add_messages(p, items, n, incoming_copy);
-    add_copies(p, items, n, 1, incoming_copy);
+    store_add_messages(p, items, n, incoming_copy);
+    store_add_copies(p, items, n, 1, incoming_copy);
     db_array_begin(p, DB_TEXT_ARRAY, n);
     for (size_t i = 0; i < n; i++)
         db_item_text(p, incoming_of(items[i])->source);
+    store_add_receipts(p, items, n, incoming_copy);
     return p;
 }
 
@@ -212,9 +120,9 @@ static void incoming_done(void *ctx, struct db_batch_item *item, const struct db
     struct store_incoming *p = incoming_of(item);
     enum db_status st = store_status(res, &APPLY_INCOMING);
     if (st == DB_OK) {
-        p->verdict = verdict_of(res, row);
-        p->to = told_of(res, row, "to_pts", "to_elsewhere");
-        p->from = told_of(res, row, "from_pts", "from_elsewhere");
+        p->verdict = store_verdict_of(res, row);
+        p->to = store_told_of(res, row, "to_pts", "to_elsewhere");
+        p->from = store_told_of(res, row, "from_pts", "from_elsewhere");
         p->ws_sessions = db_int8(res, row, db_col(res, "ws_sessions"));
         p->push_sessions = 0;
     }

@@ -2,10 +2,11 @@
 
 -- One transaction for a batch: both copies, the delivery row, outbox rows, events. Arrays have one
 -- element per pair, p_rev, p_reenc, p_sha and p_blob two (incoming, then outgoing). p_type is the
--- incoming type (1 or 3). One row per pair comes back; `ord` counts from 1.
+-- incoming type (1 or 3); p_ref_time, p_ref_nonce and p_read_at are the bodies of receipts, empty if
+-- there are none. One row per pair comes back; `ord` counts from 1.
 --
--- verdict: 0 stored (or nothing to change), 1 not served here, 2 unknown user, 3 a time is too far
--- ahead. Other columns are meaningful for verdict 0 only. `state` is the state after the call.
+-- verdict: 0 stored (or nothing to change, or covered by tombstones), 1 not served here, 2 unknown
+-- user, 3 a time is too far ahead, 4 a client's pair of which both copies are covered. Other columns are meaningful for verdict 0 only. `state` is the state after the call.
 -- `attempt`: the row is new work, leased to p_process until lease_ms from now. from_pts, to_pts: the
 -- event that shows the copy as it came; 0 if there is none (other events are found by reading).
 --
@@ -21,7 +22,9 @@ CREATE OR REPLACE FUNCTION accept_pairs(
     p_me text, p_process text,
     p_from text[], p_to text[], p_base text[], p_type integer[], p_time bigint[], p_nonce bigint[],
     p_rev bigint[], p_reenc bigint[], p_sha bytea[], p_blob bytea[],
-    p_from_server boolean[], p_source text[], p_max_future bigint[], p_session text[])
+    p_from_server boolean[], p_source text[], p_max_future bigint[], p_session text[],
+    p_ref_time bigint[] DEFAULT '{}', p_ref_nonce bigint[] DEFAULT '{}',
+    p_read_at bigint[] DEFAULT '{}')
 RETURNS TABLE (ord integer, verdict integer, state text, from_pts bigint, from_elsewhere boolean,
     to_pts bigint, to_elsewhere boolean, ws_sessions bigint, attempt boolean, row_version bigint,
     lease_ms bigint, route1 text, url1 text, route2 text, url2 text)
@@ -42,15 +45,17 @@ DECLARE
     v_from_second text[];
     v_route1 text[]; v_url1 text[]; v_route2 text[]; v_url2 text[];
     v_state text[]; v_d_act smallint[]; v_version bigint[]; v_told boolean[];
+    v_tombstones boolean; v_marks boolean;
     v_any_second boolean; v_any_new boolean; v_any_old boolean; v_any_told boolean;
     -- per copy
+    v_not boolean[];
     v_action smallint[]; v_key text[]; v_tell text[]; v_kind smallint[]; v_cur_rev bigint[]; v_cur_reenc bigint[]; v_same boolean[];
     v_pts bigint[];
     v_live text[]; v_any_attempt boolean; v_end bigint;
     -- cutting at repetitions
     v_distinct integer; v_prev integer[]; v_lo integer := 1;
 BEGIN
-    PERFORM lock_heads(p_me, p_from || p_to);
+    SELECT * INTO v_tombstones, v_marks FROM lock_heads(p_me, p_from || p_to);
     v_now := now_ms();
     IF v_n > 1 THEN
         SELECT count(DISTINCT p_base[i] COLLATE "C" || p_type[i]::text) INTO v_distinct
@@ -70,7 +75,8 @@ BEGIN
                         p_nonce[v_lo:v_hi], p_rev[2 * v_lo - 1 : 2 * v_hi],
                         p_reenc[2 * v_lo - 1 : 2 * v_hi], p_sha[2 * v_lo - 1 : 2 * v_hi],
                         p_blob[2 * v_lo - 1 : 2 * v_hi], p_from_server[v_lo:v_hi],
-                        p_source[v_lo:v_hi], p_max_future[v_lo:v_hi], p_session[v_lo:v_hi]) r;
+                        p_source[v_lo:v_hi], p_max_future[v_lo:v_hi], p_session[v_lo:v_hi],
+                        p_ref_time[v_lo:v_hi], p_ref_nonce[v_lo:v_hi], p_read_at[v_lo:v_hi]) r;
                 v_lo := v_hi + 1;
             END LOOP;
             RETURN;
@@ -93,7 +99,7 @@ BEGIN
                  THEN 2
                  WHEN NOT coalesce(p_me IN (f1.server_login, f2.server_login), false) THEN 1
                  WHEN GREATEST(p_time[i], p_rev[2 * i - 1], p_rev[2 * i], p_reenc[2 * i - 1],
-                               p_reenc[2 * i]) - v_now
+                               p_reenc[2 * i], p_read_at[i]) - v_now
                       > CASE WHEN p_from_server[i] THEN 86400000 ELSE p_max_future[i] END THEN 3
                  ELSE 0 END AS verdict
         FROM generate_series(1, v_n) i
@@ -103,9 +109,21 @@ BEGIN
         LEFT JOIN user_access_servers_current t2 ON t2.login = p_to[i] AND t2.slot = 2
         ORDER BY i) x;
 
+    IF v_tombstones THEN
+        v_not := covered_copies(2, v_to_served, p_from, p_to, p_base, p_type, p_time, p_ref_time,
+                                p_ref_nonce);
+        SELECT array_agg(verdict), array_agg(verdict > 0) INTO v_verdict, v_skip
+        FROM (SELECT CASE WHEN v_verdict[i] = 0 AND v_not[2 * i - 1] AND v_not[2 * i]
+                               AND NOT p_from_server[i] THEN 4 ELSE v_verdict[i] END AS verdict
+              FROM generate_series(1, v_n) i ORDER BY i) x;
+    END IF;
     SELECT * INTO v_action, v_key, v_tell, v_cur_rev, v_cur_reenc, v_same
-    FROM apply_copies(v_now, 2, v_skip, v_to_served, p_from, p_to, p_base, p_type, p_time, p_nonce,
-                      p_rev, p_reenc, p_sha, p_blob);
+    FROM apply_copies(v_now, 2, 1, v_skip, v_not, v_to_served, v_marks, p_from, p_to, p_base, p_type,
+                      p_time, p_nonce, p_rev, p_reenc, p_sha, p_blob, p_ref_time, p_ref_nonce);
+    IF cardinality(p_read_at) > 0 AND 3 = ANY (p_type) THEN
+        PERFORM apply_receipts(2, v_verdict, v_not, p_from, p_to, p_type, p_ref_time, p_ref_nonce,
+                               p_read_at);
+    END IF;
 
     -- The delivery rows. A repeat of what is stored finds d_act 0, whatever state the row is in.
     SELECT array_agg(new_state), array_agg(d_act), array_agg(version),
@@ -119,9 +137,10 @@ BEGIN
                     WHEN v_to_served[i] THEN 'delivered' ELSE 'accepted' END AS new_state,
                CASE WHEN a.d_act = 0 THEN d.row_version ELSE coalesce(d.row_version, 0) + 1 END
                AS version,
-               -- An outgoing copy that changed shows the state in its own event.
+               -- An outgoing copy that changed shows the state in its own event; nobody asks for that
+               -- of one which he has deleted.
                a.d_act > 0 AND v_to_served[i] AND d.state IS DISTINCT FROM 'delivered'
-               AND v_action[2 * i] = 0 AND p_type[i] = 1 AS told
+               AND v_action[2 * i] = 0 AND p_type[i] = 1 AND v_not[2 * i] IS NOT TRUE AS told
         FROM generate_series(1, v_n) i
         LEFT JOIN dm_delivery_state d ON d.from_login = p_from[i] AND d.outgoing_key = v_key[2 * i]
         CROSS JOIN LATERAL (SELECT (CASE
@@ -228,4 +247,4 @@ BEGIN
         FROM active_sessions s
         WHERE s.login = p_to[i] AND s.connected_to = ANY (v_live)) t ON v_pts[2 * i - 1] > 0;
 END $$;
-COMMENT ON FUNCTION accept_pairs(text, text, text[], text[], text[], integer[], bigint[], bigint[], bigint[], bigint[], bytea[], bytea[], boolean[], text[], bigint[], text[]) IS 'Accept pairs of copies from their authors, one row per pair.';
+COMMENT ON FUNCTION accept_pairs(text, text, text[], text[], text[], integer[], bigint[], bigint[], bigint[], bigint[], bytea[], bytea[], boolean[], text[], bigint[], text[], bigint[], bigint[], bigint[]) IS 'Accept pairs of copies from their authors, one row per pair.';

@@ -3,11 +3,13 @@
 -- these. Items are addressed by subscripts of parallel arrays, never by joining arrays to each
 -- other: the cost per item does not depend on how many there are, whatever the planner believes.
 
--- Apply copies that are all different (no message twice). Logical message i has p_per copies, at
--- positions (i-1)*p_per + 1 …: an incoming copy of type p_type[i], owned by its recipient, then, if
--- p_per is 2, the outgoing copy, owned by its author. p_skip marks messages that are not to be
--- applied. p_to_served: this server serves the recipient; otherwise the incoming copy is a courier
--- copy. Whoever hands over an outgoing copy has made sure that its author is served.
+-- Apply copies that are all different (no container twice). Container i has p_per copies, at positions
+-- (i-1)*p_per + 1 …: one of type p_type[i], owned by its recipient, then, if p_per is 2, one of type
+-- p_type[i] + p_step, owned by its author. p_skip marks containers that are not to be applied, p_not
+-- (NULL = none) copies that are not to be stored: covered by a tombstone, or of somebody who has no
+-- copy here. p_to_served: this server serves the recipient; otherwise the incoming copy is a courier
+-- copy. Whoever hands over an outgoing copy has made sure that its author is served. p_marks: read
+-- marks may wait for texts that come now.
 --
 -- o_action per copy:
 --   0  nothing changed: skipped, or the same or a higher version is stored
@@ -15,36 +17,46 @@
 --   2  replaced a lower version (revision, then SHA-256 for equal revisions)
 --   3  a courier copy became its owner's copy, its bytes stayed
 --   4  the same, and the bytes were replaced
+--   5  a courier copy became its owner's, who has deleted it: removed
 -- o_key: its message key; o_tell: the owner whose log must say so, NULL = nobody's; o_rev, o_reenc:
 -- the revision stored now; o_same: what is stored now is what came.
 CREATE OR REPLACE FUNCTION apply_copies(
-    p_now bigint, p_per integer, p_skip boolean[], p_to_served boolean[],
+    p_now bigint, p_per integer, p_step integer, p_skip boolean[], p_not boolean[],
+    p_to_served boolean[], p_marks boolean,
     p_from text[], p_to text[], p_base text[], p_type integer[], p_time bigint[], p_nonce bigint[],
     p_rev bigint[], p_reenc bigint[], p_sha bytea[], p_blob bytea[],
+    p_ref_time bigint[], p_ref_nonce bigint[],
     OUT o_action smallint[], OUT o_key text[], OUT o_tell text[], OUT o_rev bigint[],
     OUT o_reenc bigint[], OUT o_same boolean[])
 LANGUAGE plpgsql AS $$
 DECLARE
     v_n integer := cardinality(p_sha);
     v_owner text[];
+    v_read bigint[];
     v_fresh boolean;
     v_other boolean;
+    v_text boolean;
+    v_gone boolean;
 BEGIN
     SELECT array_agg(action), array_agg(key), array_agg(owner),
-           array_agg(CASE WHEN action > 0 AND served THEN owner END),
+           array_agg(CASE WHEN action BETWEEN 1 AND 4 AND served THEN owner END),
            array_agg(CASE WHEN newer THEN p_rev[c] ELSE x.rev END),
            array_agg(CASE WHEN newer THEN p_reenc[c] ELSE x.reenc END),
-           array_agg(newer OR x.same), bool_or(action = 1), bool_or(action > 1)
-    INTO o_action, o_key, v_owner, o_tell, o_rev, o_reenc, o_same, v_fresh, v_other
+           array_agg(newer OR x.same), array_agg(x.read_at_ms), bool_or(action = 1),
+           bool_or(action BETWEEN 2 AND 4), bool_or(action = 5),
+           bool_or(action IN (1, 3, 4) AND served AND type = 1)
+    INTO o_action, o_key, v_owner, o_tell, o_rev, o_reenc, o_same, v_read, v_fresh, v_other, v_gone,
+         v_text
     FROM (
-        SELECT c, k.key, k.owner, k.served, m.revision_time_ms AS rev,
-               m.reencrypted_at_ms AS reenc, m.digest = p_sha[c] AS same, w.newer,
+        SELECT c, k.key, k.owner, k.served, p_type[k.i] AS type, m.revision_time_ms AS rev,
+               m.reencrypted_at_ms AS reenc, m.digest = p_sha[c] AS same, m.read_at_ms, w.newer,
                (CASE WHEN p_skip[k.i] THEN 0
+                     WHEN p_not[c] THEN CASE WHEN m.courier AND k.served THEN 5 ELSE 0 END
                      WHEN m.owner_login IS NULL THEN 1
                      WHEN m.courier AND k.served THEN CASE WHEN w.newer THEN 4 ELSE 3 END
                      WHEN w.newer THEN 2 ELSE 0 END)::smallint AS action
         FROM generate_series(1, v_n) c
-        CROSS JOIN LATERAL (SELECT i, p_base[i] || '|' || (p_type[i] + nth)::text AS key,
+        CROSS JOIN LATERAL (SELECT i, p_base[i] || '|' || (p_type[i] + nth * p_step)::text AS key,
                                    CASE nth WHEN 0 THEN p_to[i] ELSE p_from[i] END AS owner,
                                    nth = 1 OR p_to_served[i] AS served
                             FROM (SELECT (c + p_per - 1) / p_per AS i, (c - 1) % p_per AS nth) y
@@ -54,14 +66,19 @@ BEGIN
             OR (p_rev[c], p_reenc[c], p_sha[c]) > (m.revision_time_ms, m.reencrypted_at_ms, m.digest)
             AS newer OFFSET 0) w
         ORDER BY c) x;
+    IF p_marks AND v_fresh THEN
+        v_read := take_read_marks(p_per, p_from, p_to, p_type, p_time, v_owner, o_key, o_action, v_read);
+    END IF;
     IF v_fresh THEN
         INSERT INTO signed_messages (owner_login, message_key, base_key, from_login, to_login,
             message_type, courier, time_ms, nonce, revision_time_ms, reencrypted_at_ms,
-            created_at_ms, stored_at_ms, digest, blob)
+            created_at_ms, stored_at_ms, read_at_ms, digest, blob, ref_time_ms, ref_nonce)
         SELECT v_owner[c], o_key[c], p_base[i], p_from[i], p_to[i],
-               p_type[i] + (c - 1) % p_per, (c - 1) % p_per = 0 AND NOT p_to_served[i], p_time[i],
-               p_nonce[i],
-               p_rev[c], p_reenc[c], p_now, p_now, p_sha[c], p_blob[c]
+               p_type[i] + (c - 1) % p_per * p_step, (c - 1) % p_per = 0 AND NOT p_to_served[i],
+               p_time[i], p_nonce[i],
+               p_rev[c], p_reenc[c], p_now, p_now, v_read[c], p_sha[c], p_blob[c],
+               CASE p_type[i] WHEN 3 THEN p_ref_time[i] END,
+               CASE p_type[i] WHEN 3 THEN p_ref_nonce[i] END
         FROM generate_series(1, v_n) c, LATERAL (SELECT (c + p_per - 1) / p_per AS i OFFSET 0) k
         WHERE o_action[c] = 1;
     END IF;
@@ -72,12 +89,42 @@ BEGIN
             stored_at_ms = p_now,
             revision_time_ms = o_rev[c], reencrypted_at_ms = o_reenc[c],
             digest = CASE WHEN o_action[c] = 3 THEN m.digest ELSE p_sha[c] END,
-            blob = CASE WHEN o_action[c] = 3 THEN m.blob ELSE p_blob[c] END
-        FROM generate_series(1, v_n) c
-        WHERE o_action[c] > 1 AND m.owner_login = v_owner[c] AND m.message_key = o_key[c];
+            blob = CASE WHEN o_action[c] = 3 THEN m.blob ELSE p_blob[c] END,
+            ref_time_ms = CASE WHEN o_action[c] <> 3 AND p_type[i] = 3 THEN p_ref_time[i]
+                               ELSE m.ref_time_ms END,
+            ref_nonce = CASE WHEN o_action[c] <> 3 AND p_type[i] = 3 THEN p_ref_nonce[i]
+                             ELSE m.ref_nonce END
+        FROM generate_series(1, v_n) c, LATERAL (SELECT (c + p_per - 1) / p_per AS i OFFSET 0) k
+        WHERE o_action[c] BETWEEN 2 AND 4 AND m.owner_login = v_owner[c] AND m.message_key = o_key[c];
+    END IF;
+    IF v_gone THEN
+        DELETE FROM signed_messages m USING generate_series(1, v_n) c
+        WHERE o_action[c] = 5 AND m.owner_login = v_owner[c] AND m.message_key = o_key[c];
+    END IF;
+    IF v_text THEN
+        INSERT INTO conversations AS v (owner_login, with_login, last_message_key, last_time_ms,
+                                        unread_count)
+        SELECT DISTINCT ON (owner, partner) owner, partner, key, time_ms,
+               sum(unread) OVER (PARTITION BY owner, partner)
+        FROM (
+            SELECT v_owner[c] COLLATE "C" AS owner, k.partner COLLATE "C" AS partner,
+                   o_key[c] COLLATE "C" AS key, p_time[k.i] AS time_ms,
+                   (k.nth = 0 AND p_from[k.i] <> p_to[k.i] AND v_read[c] IS NULL)::integer AS unread
+            FROM generate_series(1, v_n) c
+            CROSS JOIN LATERAL (SELECT i, nth, CASE nth WHEN 0 THEN p_from[i] ELSE p_to[i] END AS partner
+                                FROM (SELECT (c + p_per - 1) / p_per AS i, (c - 1) % p_per AS nth) y
+                                OFFSET 0) k
+            WHERE o_action[c] IN (1, 3, 4) AND o_tell[c] IS NOT NULL AND p_type[k.i] = 1) x
+        ORDER BY owner, partner, time_ms DESC, key DESC
+        ON CONFLICT (owner_login, with_login) DO UPDATE SET
+            unread_count = v.unread_count + excluded.unread_count,
+            last_message_key = CASE WHEN v.last_message_key IS NULL
+                OR (excluded.last_time_ms, excluded.last_message_key) > (v.last_time_ms, v.last_message_key)
+                THEN excluded.last_message_key ELSE v.last_message_key END,
+            last_time_ms = GREATEST(v.last_time_ms, excluded.last_time_ms);
     END IF;
 END $$;
-COMMENT ON FUNCTION apply_copies(bigint, integer, boolean[], boolean[], text[], text[], text[], integer[], bigint[], bigint[], bigint[], bigint[], bytea[], bytea[]) IS 'Store copies by the revision rule; internal, see its source.';
+COMMENT ON FUNCTION apply_copies(bigint, integer, integer, boolean[], boolean[], boolean[], boolean, text[], text[], text[], integer[], bigint[], bigint[], bigint[], bigint[], bytea[], bytea[], bigint[], bigint[]) IS 'Store copies by the revision rule and keep conversations in step; internal, see its source.';
 
 -- Write the outbox rows of items that changed, or came again from where they would go.
 -- p_owner NULL = no row for this item; p_also NULL or the key of the pair's incoming copy, kept
@@ -93,7 +140,10 @@ BEGIN
     SELECT p_owner[i], p_primary[i],
            p_primary[i] || ':' || m.revision_time_ms || ':' || m.reencrypted_at_ms || ':' ||
            left(encode(sha256(CASE WHEN a.blob IS NULL THEN m.blob ELSE a.blob || m.blob END), 'hex'), 16),
-           p_now, p_synced[i], CASE WHEN NOT p_synced[i] THEN p_push_due[i] END
+           p_now, p_synced[i],
+           -- A pair without its incoming copy, which the recipient deleted here, is left to the pull.
+           CASE WHEN NOT p_synced[i] AND (p_also[i] IS NULL OR a.blob IS NOT NULL)
+                THEN p_push_due[i] END
     FROM generate_series(1, cardinality(p_owner)) i
     JOIN signed_messages m ON m.owner_login = p_owner[i] AND m.message_key = p_primary[i]
     LEFT JOIN signed_messages a ON a.owner_login = p_also_owner[i] AND a.message_key = p_also[i]

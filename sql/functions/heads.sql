@@ -12,7 +12,11 @@
 -- session by whoever calls first, for tables that may have been empty then, and must be index
 -- look-ups for ever. What the settings rule out are plans that read whole tables or that join the
 -- batch in a way that costs more per item the more items there are.
-CREATE OR REPLACE FUNCTION lock_heads(p_me text, p_logins text[]) RETURNS void
+-- Returned: whether any of them holds tombstones, and whether any may have read marks waiting. Texts
+-- are covered by what either party holds, and one of the two is always served here, so who locks the
+-- heads of both knows for sure that nothing is to be looked for.
+CREATE OR REPLACE FUNCTION lock_heads(p_me text, p_logins text[], OUT o_tombstones boolean,
+                                      OUT o_marks boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
     v_logins text[];
@@ -23,16 +27,19 @@ BEGIN
     SELECT count(*) INTO v_found
     FROM unnest(v_logins) l JOIN user_event_heads h ON h.owner_login = l;
     IF v_found < cardinality(v_logins) THEN
-        INSERT INTO user_event_heads (owner_login)
-        SELECT l FROM unnest(v_logins) l
+        INSERT INTO user_event_heads (owner_login, has_marks)
+        SELECT l, EXISTS (SELECT FROM read_marks r WHERE r.owner_login = l) FROM unnest(v_logins) l
         WHERE NOT EXISTS (SELECT FROM user_event_heads h WHERE h.owner_login = l)
           AND EXISTS (SELECT FROM user_access_servers_current a
                       WHERE a.login = l AND a.server_login = p_me)
         ORDER BY l COLLATE "C"
         ON CONFLICT DO NOTHING;
     END IF;
-    PERFORM FROM unnest(v_logins) l JOIN user_event_heads h ON h.owner_login = l
-    ORDER BY h.owner_login FOR NO KEY UPDATE OF h;
+    SELECT coalesce(bool_or(has_tombstones), false), coalesce(bool_or(has_marks), false)
+    INTO o_tombstones, o_marks
+    FROM (SELECT h.has_tombstones, h.has_marks
+          FROM unnest(v_logins) l JOIN user_event_heads h ON h.owner_login = l
+          ORDER BY h.owner_login FOR NO KEY UPDATE OF h) x;
 END $$;
 COMMENT ON FUNCTION lock_heads(text, text[]) IS 'Lock the event heads of these logins, sorted; the first thing every writer does.';
 

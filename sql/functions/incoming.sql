@@ -1,7 +1,7 @@
 -- Incoming copies that come alone (ReceiveIncomingMessage).
 
--- Arrays have one element per copy. One row per copy; verdicts as in accept_pairs: 0 stored or
--- nothing to change, 1 the recipient is not served here, 2 unknown user, 3 a time is more than 24 h
+-- Arrays have one element per copy, those of receipts' bodies as in accept_pairs. One row per copy;
+-- verdicts as there: 0 stored, nothing to change, or covered by a tombstone, 1 the recipient is not served here, 2 unknown user, 3 a time is more than 24 h
 -- ahead. A copy that occurs twice in a batch gives what one call after the other would give.
 --
 -- Where the author is served here too and his delivery row waits, this is the proof that the
@@ -9,7 +9,9 @@
 CREATE OR REPLACE FUNCTION apply_incoming(
     p_me text, p_process text,
     p_from text[], p_to text[], p_base text[], p_type integer[], p_time bigint[], p_nonce bigint[],
-    p_rev bigint[], p_reenc bigint[], p_sha bytea[], p_blob bytea[], p_source text[])
+    p_rev bigint[], p_reenc bigint[], p_sha bytea[], p_blob bytea[], p_source text[],
+    p_ref_time bigint[] DEFAULT '{}', p_ref_nonce bigint[] DEFAULT '{}',
+    p_read_at bigint[] DEFAULT '{}')
 RETURNS TABLE (ord integer, verdict integer, to_pts bigint, to_elsewhere boolean,
                from_pts bigint, from_elsewhere boolean, ws_sessions bigint)
 LANGUAGE plpgsql
@@ -24,6 +26,7 @@ DECLARE
     v_verdict integer[]; v_skip boolean[]; v_to_served boolean[];
     v_from_served boolean[]; v_to_second text[]; v_from_second text[];
     v_key text[]; v_out_key text[];
+    v_tombstones boolean; v_marks boolean; v_not boolean[];
     v_action smallint[]; v_cur_rev bigint[]; v_cur_reenc bigint[]; v_same boolean[];
     v_d_act smallint[]; v_told boolean[];
     v_any_second boolean; v_any_old boolean; v_any_told boolean;
@@ -33,7 +36,7 @@ DECLARE
     -- cutting at repetitions
     v_distinct integer; v_prev integer[]; v_lo integer := 1;
 BEGIN
-    PERFORM lock_heads(p_me, p_from || p_to);
+    SELECT * INTO v_tombstones, v_marks FROM lock_heads(p_me, p_from || p_to);
     v_now := now_ms();
     IF v_n > 1 THEN
         SELECT count(DISTINCT p_base[i] COLLATE "C" || p_type[i]::text) INTO v_distinct
@@ -50,7 +53,8 @@ BEGIN
                     FROM apply_incoming(p_me, p_process, p_from[v_lo:v_hi], p_to[v_lo:v_hi],
                         p_base[v_lo:v_hi], p_type[v_lo:v_hi], p_time[v_lo:v_hi],
                         p_nonce[v_lo:v_hi], p_rev[v_lo:v_hi], p_reenc[v_lo:v_hi],
-                        p_sha[v_lo:v_hi], p_blob[v_lo:v_hi], p_source[v_lo:v_hi]) r;
+                        p_sha[v_lo:v_hi], p_blob[v_lo:v_hi], p_source[v_lo:v_hi],
+                        p_ref_time[v_lo:v_hi], p_ref_nonce[v_lo:v_hi], p_read_at[v_lo:v_hi]) r;
                 v_lo := v_hi + 1;
             END LOOP;
             RETURN;
@@ -73,7 +77,7 @@ BEGIN
                    OR t1.login IS NULL AND NOT EXISTS (SELECT FROM users u WHERE u.login = p_to[i])
                  THEN 2
                  WHEN NOT coalesce(p_me IN (t1.server_login, t2.server_login), false) THEN 1
-                 WHEN GREATEST(p_time[i], p_rev[i], p_reenc[i]) - v_now > 86400000 THEN 3
+                 WHEN GREATEST(p_time[i], p_rev[i], p_reenc[i], p_read_at[i]) - v_now > 86400000 THEN 3
                  ELSE 0 END AS verdict
         FROM generate_series(1, v_n) i
         LEFT JOIN user_access_servers_current f1 ON f1.login = p_from[i] AND f1.slot = 1
@@ -82,9 +86,17 @@ BEGIN
         LEFT JOIN user_access_servers_current t2 ON t2.login = p_to[i] AND t2.slot = 2
         ORDER BY i) x;
 
+    IF v_tombstones THEN
+        v_not := covered_copies(1, v_to_served, p_from, p_to, p_base, p_type, p_time, p_ref_time,
+                                p_ref_nonce);
+    END IF;
     SELECT * INTO v_action, v_key, v_tell, v_cur_rev, v_cur_reenc, v_same
-    FROM apply_copies(v_now, 1, v_skip, v_to_served, p_from, p_to, p_base, p_type, p_time, p_nonce,
-                      p_rev, p_reenc, p_sha, p_blob);
+    FROM apply_copies(v_now, 1, 1, v_skip, v_not, v_to_served, v_marks, p_from, p_to, p_base, p_type,
+                      p_time, p_nonce, p_rev, p_reenc, p_sha, p_blob, p_ref_time, p_ref_nonce);
+    IF cardinality(p_read_at) > 0 AND 3 = ANY (p_type) THEN
+        PERFORM apply_receipts(1, v_verdict, v_not, p_from, p_to, p_type, p_ref_time, p_ref_nonce,
+                               p_read_at);
+    END IF;
 
     -- 2: the row's revision is overtaken, 3: it waited for exactly this copy.
     SELECT array_agg(d_act), array_agg(told), bool_or(d_act > 0), bool_or(told)
@@ -151,4 +163,4 @@ BEGIN
         FROM active_sessions s
         WHERE s.login = p_from[i] AND s.connected_to = ANY (v_live)) f ON v_pts[v_n + i] > 0;
 END $$;
-COMMENT ON FUNCTION apply_incoming(text, text, text[], text[], text[], integer[], bigint[], bigint[], bigint[], bigint[], bytea[], bytea[], text[]) IS 'Apply incoming copies brought by servers, one row per copy.';
+COMMENT ON FUNCTION apply_incoming(text, text, text[], text[], text[], integer[], bigint[], bigint[], bigint[], bigint[], bytea[], bytea[], text[], bigint[], bigint[], bigint[]) IS 'Apply incoming copies brought by servers, one row per copy.';

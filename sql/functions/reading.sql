@@ -23,13 +23,16 @@ BEGIN
            coalesce(e.from_login, split_part(e.message_key, '|', 1)),
            coalesce(e.to_login, split_part(e.message_key, '|', 2)),
            e.message_type::integer, e.time_ms, e.revision_time_ms, e.reencrypted_at_ms,
-           CASE WHEN e.kind = 2 OR e.message_type IN (2, 4) THEN d.state END, e.blob
+           CASE WHEN e.kind = 2 OR e.shows_state THEN d.state END, e.blob
     FROM generate_series(1, cardinality(p_owner)) i
     JOIN user_event_heads h ON h.owner_login = p_owner[i] AND h.last_pts > p_after[i]
     CROSS JOIN LATERAL (
         SELECT v.pts, v.kind, v.message_key, v.kind = 1 AND m.owner_login IS NULL AS gone,
                m.from_login, m.to_login, coalesce(m.message_type, right(v.message_key, 1)::smallint)
                AS message_type, m.time_ms, m.revision_time_ms, m.reencrypted_at_ms, m.blob,
+               -- The author's copies: outgoing ones, and his tombstones for both.
+               m.message_type IN (2, 4) OR m.message_type IN (5, 7) AND m.from_login = m.owner_login
+               AS shows_state,
                sum(octet_length(m.blob)) OVER (ORDER BY v.pts) AS bytes,
                row_number() OVER (ORDER BY v.pts) AS n
         FROM (SELECT w.pts, w.kind, w.message_key FROM user_events w
@@ -38,7 +41,7 @@ BEGIN
         LEFT JOIN signed_messages m ON v.kind = 1 AND m.owner_login = p_owner[i]
                                    AND m.message_key = v.message_key AND NOT m.courier) e
     LEFT JOIN dm_delivery_state d ON d.from_login = split_part(e.message_key, '|', 1)
-        AND d.outgoing_key = e.message_key AND (e.kind = 2 OR e.message_type IN (2, 4))
+        AND d.outgoing_key = e.message_key AND (e.kind = 2 OR e.shows_state)
     WHERE e.n = 1 OR coalesce(e.bytes, 0) <= p_max_bytes
     ORDER BY i, e.pts;
 END $$;

@@ -56,7 +56,10 @@ BEGIN
         RETURN false;
     END IF;
     IF p_me = ANY (p_servers) THEN
-        INSERT INTO user_event_heads (owner_login) VALUES (p_login) ON CONFLICT DO NOTHING;
+        -- Receipts that passed through may have left read times for this user.
+        INSERT INTO user_event_heads (owner_login, has_marks)
+        SELECT p_login, EXISTS (SELECT FROM read_marks r WHERE r.owner_login = p_login)
+        ON CONFLICT DO NOTHING;
     END IF;
     PERFORM lock_heads(p_me, ARRAY[p_login]);
     -- Two changes of somebody without a head would meet in the rows themselves.

@@ -33,7 +33,7 @@ SELECT count(*) FROM generate_series(1, 6) i, LATERAL (SELECT now_ms()) x; EXECU
 SELECT move_clock(5);
 SELECT results_eq('clock', $$VALUES (1700000000005, 'in 24 s')$$, 'a clock that moves is seen by prepared statements');
 CREATE EXTENSION IF NOT EXISTS dblink;
-SELECT dblink_connect('c', 'dbname=' || current_database() || ' host=' || split_part(current_setting('unix_socket_directories'), ',', 1) || ' port=' || current_setting('port') || ' user=' || current_user);
+SELECT dblink_connect('c', 'dbname=' || current_database() || ' host=' || split_part(current_setting('unix_socket_directories'), ',', 1) || ' port=' || current_setting('port') || ' user=' || current_user) IS NOT NULL;
 SELECT dblink_exec('c', 'SET test.now = 7; PREPARE p AS SELECT now_ms(), live_processes(now_ms())');
 SELECT * FROM dblink('c', 'EXECUTE p') AS (a bigint, b text[]);
 CREATE OR REPLACE FUNCTION public.now_ms() RETURNS bigint LANGUAGE sql STABLE AS $$ SELECT 8::bigint $$;
