@@ -90,6 +90,12 @@ void store_add_copies(struct db_params *p, struct db_batch_item *const *items, s
     db_array_begin(p, DB_INT8_ARRAY, n * per);
     for (size_t i = 0; i < n * per; i++)
         db_item_int8(p, copy(items[i / per], i % per)->c.reencrypted_at_ms);
+    store_add_bytes(p, items, n, per, copy);
+}
+
+void store_add_bytes(struct db_params *p, struct db_batch_item *const *items, size_t n, size_t per,
+                     store_copy_of copy)
+{
     db_array_begin(p, DB_BYTEA_ARRAY, n * per);
     for (size_t i = 0; i < n * per; i++) {
         const struct store_copy *c = copy(items[i / per], i % per);

@@ -13,7 +13,7 @@ static const struct db_stmt GET_HISTORY = {
     "get_history", "SELECT * FROM get_history($1::text, $2::text, $3::integer, $4::bigint, "
                    "$5::text, $6::bigint)"};
 
-static struct store_history_item item_of(const struct db_result *res, int row)
+struct store_history_item store_history_item_of(const struct db_result *res, int row)
 {
     int read = db_col(res, "read_at_ms");
     int state = db_col(res, "delivery_state");
@@ -43,7 +43,7 @@ static void on_history(void *ctx, const struct db_result *res)
     size_t n = st == DB_OK ? (size_t)db_rows(res) : 0;
     struct store_history_item *rows = xcalloc(n, sizeof *rows);
     for (size_t i = 0; i < n; i++)
-        rows[i] = item_of(res, (int)i);
+        rows[i] = store_history_item_of(res, (int)i);
     bool more = n > 0 && db_bool(res, (int)n - 1, db_col(res, "more"));
     cb(w->ctx, st, rows, n, more);
     free(rows);

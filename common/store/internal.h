@@ -9,7 +9,7 @@ struct store {
     struct db_pool *pool;
     char *server_login;
     char *process_id;
-    struct db_batcher *pairs, *incoming, *finishes;
+    struct db_batcher *pairs, *incoming, *tombstones, *finishes;
 };
 
 /* A call with a callback: who waits for it. `cb` is the callback of the public function, cast back
@@ -46,6 +46,9 @@ void store_add_messages(struct db_params *p, struct db_batch_item *const *items,
 /* Four arrays with `per` elements per message: both halves of the revision, hash, bytes. */
 void store_add_copies(struct db_params *p, struct db_batch_item *const *items, size_t n, size_t per,
                       store_copy_of copy);
+/* The last two of these four. */
+void store_add_bytes(struct db_params *p, struct db_batch_item *const *items, size_t n, size_t per,
+                     store_copy_of copy);
 /* Three arrays with one element per message, the bodies of receipts (0 for texts): time and nonce
  * of what was read, read time. All empty if no message is a receipt. */
 void store_add_receipts(struct db_params *p, struct db_batch_item *const *items, size_t n,
@@ -58,7 +61,11 @@ struct store_told store_told_of(const struct db_result *res, int row, const char
 /* Returns how many routes there are. */
 unsigned store_routes_of(const struct db_result *res, int row, struct store_route out[2]);
 
+/* A text as history pages and the list of conversations show it; texts point into the result. */
+struct store_history_item store_history_item_of(const struct db_result *res, int row);
+
 /* Batch kinds, each beside its build and done functions. */
-extern const struct db_batch_kind store_pair_kind, store_incoming_kind, store_finish_kind;
+extern const struct db_batch_kind store_pair_kind, store_incoming_kind, store_tombstone_kind,
+    store_finish_kind;
 
 #endif

@@ -23,6 +23,7 @@ struct store *store_new(struct db_pool *pool, const struct store_identity *id, u
     s->process_id = xstrdup(id->process_id);
     s->pairs = db_batcher_new(pool, &store_pair_kind, s, max_batch, STATEMENTS_IN_FLIGHT);
     s->incoming = db_batcher_new(pool, &store_incoming_kind, s, max_batch, STATEMENTS_IN_FLIGHT);
+    s->tombstones = db_batcher_new(pool, &store_tombstone_kind, s, max_batch, STATEMENTS_IN_FLIGHT);
     s->finishes = db_batcher_new(pool, &store_finish_kind, s, max_batch, STATEMENTS_IN_FLIGHT);
     return s;
 }
@@ -33,6 +34,7 @@ void store_free(struct store *s)
         return;
     db_batcher_free(s->pairs);
     db_batcher_free(s->incoming);
+    db_batcher_free(s->tombstones);
     db_batcher_free(s->finishes);
     free(s->server_login);
     free(s->process_id);
