@@ -12,6 +12,7 @@ import time
 import lab
 import pytest
 import shine_dm as dm
+import websockets
 from shine_client import ConnectionClosed, ShineError
 from support.net import Net
 from support.waiting import eventually
@@ -110,7 +111,7 @@ async def reconnect(net, server):
     async def attempt():
         try:
             return await net.connect(server, open_timeout=5)
-        except (OSError, asyncio.TimeoutError, EOFError):
+        except (OSError, asyncio.TimeoutError, websockets.InvalidHandshake):
             return None
 
     return await eventually(attempt, "a connection", timeout=30)

@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
 
 import lab
@@ -121,17 +120,7 @@ class WatchedServer(lab.Server):
 
     def workers(self) -> List[int]:
         """Pids of the worker processes."""
-        if self.frontd is None:
-            return []
-        found = []
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                fields = stat.read_text().rpartition(")")[2].split()
-            except OSError:
-                continue  # it has just ended
-            if int(fields[1]) == self.frontd.pid and fields[0] != "Z":
-                found.append(int(stat.parent.name))
-        return sorted(found)
+        return self.frontd.children() if self.frontd else []
 
     def kill_worker(self, index: int = 0) -> int:
         """kill -9 of one worker."""

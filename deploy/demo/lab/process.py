@@ -88,6 +88,18 @@ class Process:
     def returncode(self) -> Optional[int]:
         return self._child.poll()
 
+    def children(self) -> List[int]:
+        """Pids of the processes that it has started and that live."""
+        found = []
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = stat.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has just ended
+            if int(fields[1]) == self.pid and fields[0] != "Z":
+                found.append(int(stat.parent.name))
+        return sorted(found)
+
     def signal(self, number: int) -> None:
         if self._child.poll() is None:
             self._child.send_signal(number)

@@ -96,8 +96,11 @@ class Server:
         return self
 
     def ready(self, timeout: float = 20) -> "Server":
-        """Wait until a worker answers a TLS handshake and an HTTP request."""
-        wait_until(self._answers, timeout, f"{self.login} does not start, see {self.log}")
+        """Wait until frontd answers a TLS handshake and an HTTP request, and every worker has found
+        its database."""
+        what = f"{self.login} does not start, see {self.log}"
+        wait_until(self._answers, timeout, what)
+        wait_until(self._registered, timeout, what)
         return self
 
     def stop(self, timeout: float = STOP_SECONDS) -> bool:
@@ -121,6 +124,12 @@ class Server:
                     return s.recv(5) == b"HTTP/"
         except OSError:
             return False
+
+    def _registered(self) -> bool:
+        workers = self.frontd.children() if self.frontd else []
+        query = "SELECT pid FROM processes WHERE kind = 'frontd'"
+        wanted = int(self.settings.get("frontd.workers", 0)) or 1
+        return len(workers) >= wanted and {r["pid"] for r in self.rows(query)} >= set(workers)
 
     # -- working with it --
 
