@@ -29,6 +29,13 @@ void frontd_close_active_session(struct rpc_call *call);
 void frontd_send_message_pair(struct rpc_call *call); /* also as ReceiveOutcomingMessage */
 void frontd_receive_incoming_message(struct rpc_call *call);
 
+/* op_delete.c */
+void frontd_delete_message(struct rpc_call *call);
+void frontd_delete_conversation(struct rpc_call *call);
+
+/* op_conversations.c */
+void frontd_list_conversations(struct rpc_call *call);
+
 /* op_history.c */
 void frontd_get_direct_messages(struct rpc_call *call);
 void frontd_get_dm_delivery_status(struct rpc_call *call);

@@ -342,6 +342,8 @@ static inline int setup(void **state)
     static const struct rpc_op ops[] = {
         {"SendMessagePair", 0, frontd_send_message_pair},
         {"ReceiveIncomingMessage", 0, frontd_receive_incoming_message},
+        {"DeleteMessage", 0, frontd_delete_message},
+        {"DeleteConversation", 0, frontd_delete_conversation},
         {0}};
     memset(&t, 0, sizeof t);
     assert_int_equal(uv_loop_init(&t.loop), 0);
