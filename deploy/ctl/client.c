@@ -25,6 +25,7 @@ struct ctl_client {
     bool open, ended;
     bool changed; /* open, ended or an answer came: what ctl_wait() looks at */
     char end_reason[256];
+    char session_id[64]; /* logged into; "" = none */
     ctl_event_cb on_event;
     void *event_ctx;
     unsigned next_id;
@@ -313,8 +314,15 @@ int ctl_client_login(struct ctl_client *k, const char *purpose)
         if (code == CTL_OK)
             session_save(path, k->url, login, &s);
     }
+    if (code == CTL_OK)
+        memcpy(k->session_id, s.id, sizeof k->session_id);
     free(path);
     sodium_memzero(seed, sizeof seed);
     sodium_memzero(&s, sizeof s);
     return code;
+}
+
+const char *ctl_client_session(const struct ctl_client *k)
+{
+    return k->session_id;
 }

@@ -30,6 +30,8 @@ int ctl_client_call(struct ctl_client *k, const char *op, json_t *payload,
  * (FILE.PURPOSE.session, mode 0600), so that a command run again is the same device; it is made
  * anew if the server does not know it any more. */
 int ctl_client_login(struct ctl_client *k, const char *purpose);
+/* The id of the session logged into; "" before. Borrowed. */
+const char *ctl_client_session(const struct ctl_client *k);
 
 /* Wait until *done, the connection's end, or `timeout_ms` (0 = no limit). CTL_OK if done or time is
  * up; CTL_UNREACHABLE after a message if the connection ended. */

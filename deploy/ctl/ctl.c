@@ -1,4 +1,4 @@
-/* What shinectl's commands share: options, waiting, the database, key files, output. */
+/* What shinectl's commands share: options, waiting, the database, key files. */
 #include "deploy/ctl/ctl.h"
 
 #include <errno.h>
@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "net/ws.h"
 #include "util/base64.h"
@@ -21,6 +20,11 @@ const char *ctl_option(const struct ctl *c, const char *name, unsigned nth)
             return c->options[i].value;
     }
     return NULL;
+}
+
+bool ctl_flag(const struct ctl *c, const char *name)
+{
+    return ctl_option(c, name, 0) != NULL;
 }
 
 bool ctl_option_int(const struct ctl *c, const char *name, int64_t min, int64_t max, int64_t dflt,
@@ -42,11 +46,13 @@ bool ctl_option_int(const struct ctl *c, const char *name, int64_t min, int64_t 
 int ctl_fail(int code, const char *fmt, ...)
 {
     va_list ap;
+    char line[2048]; /* what is longer is cut */
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
     fflush(stdout);
     fputs("shinectl: ", stderr);
-    va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
-    va_end(ap);
+    ctl_print_string(stderr, line); /* a server's words may be in it */
     fputc('\n', stderr);
     return code;
 }
@@ -166,33 +172,4 @@ int ctl_read_key(const char *path, uint8_t seed[DM_KEY_BYTES], uint8_t public_ke
     if (has_public && memcmp(declared, public_key, DM_KEY_BYTES) != 0)
         return ctl_fail(CTL_CONFIG, "%s: the public line does not belong to the secret one", path);
     return CTL_OK;
-}
-
-void ctl_print_json(json_t *value)
-{
-    json_dumpf(value, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
-    fputc('\n', stdout);
-    fflush(stdout);
-    json_decref(value);
-}
-
-void ctl_print_text(const char *s, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        unsigned char ch = (unsigned char)s[i];
-        /* C0, DEL, and the two-byte forms of C1 (U+0080…U+009F). */
-        bool c1 = ch == 0xc2 && i + 1 < n && (unsigned char)s[i + 1] >= 0x80 &&
-                  (unsigned char)s[i + 1] <= 0x9f;
-        if (c1)
-            i++;
-        fputc(ch < 0x20 || ch == 0x7f || c1 ? '?' : ch, stdout);
-    }
-}
-
-void ctl_time_text(int64_t unix_ms, char out[32])
-{
-    time_t t = (time_t)(unix_ms / 1000);
-    struct tm tm;
-    if (!gmtime_r(&t, &tm) || strftime(out, 32, "%Y-%m-%d %H:%M:%S", &tm) == 0)
-        snprintf(out, 32, "%" PRId64, unix_ms);
 }

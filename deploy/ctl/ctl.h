@@ -15,6 +15,7 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "deploy/ctl/print.h"
 #include "dm/container.h"
 #include "store/store.h"
 #include "util/config.h"
@@ -29,7 +30,7 @@ enum ctl_exit {
     CTL_FAILED = 6       /* the message is stored, and its delivery has failed for good */
 };
 
-/* One `--name value` of a command line. */
+/* One `--name value` of a command line; the value of a flag is "". */
 struct ctl_option {
     const char *name;
     const char *value;
@@ -52,12 +53,14 @@ struct ctl {
 
 /* The value of option `--name`, or NULL; `nth` counts repetitions from 0. */
 const char *ctl_option(const struct ctl *c, const char *name, unsigned nth);
-/* The same as a whole number within [min, max], or `dflt` if it is not given. false, with a message
- * printed, if it is something else. */
+/* True if the flag `--name` was given. */
+bool ctl_flag(const struct ctl *c, const char *name);
+/* The value of an option as a whole number within [min, max], or `dflt` if it is not given. false,
+ * with a message printed, if it is something else. */
 bool ctl_option_int(const struct ctl *c, const char *name, int64_t min, int64_t max, int64_t dflt,
                     int64_t *out);
 
-/* Print "shinectl: …" on stderr and return `code`. */
+/* Print "shinectl: …" on stderr, as ctl_print_text() does, and return `code`. */
 int ctl_fail(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Turn the loop until *done is true. false if `timeout_ms` passed first (0 = no limit). */
 bool ctl_wait(struct ctl *c, const bool *done, uint64_t timeout_ms);
@@ -76,14 +79,6 @@ int ctl_access_servers(const struct ctl *c, struct store_route routes[2], unsign
  * seed; the public line must match it. */
 int ctl_read_key(const char *path, uint8_t seed[DM_KEY_BYTES], uint8_t public_key[DM_KEY_BYTES]);
 
-/* Print `value` (consumed) as JSON on stdout. */
-void ctl_print_json(json_t *value);
-/* Print text that a stranger wrote: control characters are shown as '?', so that it cannot steer
- * the terminal. */
-void ctl_print_text(const char *s, size_t n);
-/* "2026-11-30 20:18:29" in UTC. */
-void ctl_time_text(int64_t unix_ms, char out[32]);
-
 /* The commands. */
 int cmd_migrate(struct ctl *c);
 int cmd_keygen(struct ctl *c);
@@ -92,8 +87,13 @@ int cmd_user_show(struct ctl *c);
 int cmd_user_set_servers(struct ctl *c);
 int cmd_server_add(struct ctl *c);
 int cmd_delivery_show(struct ctl *c);
+int cmd_login(struct ctl *c);
 int cmd_send(struct ctl *c);
+int cmd_edit(struct ctl *c);
+int cmd_read(struct ctl *c);
+int cmd_delete(struct ctl *c);
 int cmd_watch(struct ctl *c);
 int cmd_history(struct ctl *c);
+int cmd_conversations(struct ctl *c);
 
 #endif

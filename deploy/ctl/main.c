@@ -24,7 +24,11 @@ struct command {
     const char *help;
     const char *options; /* names, each between spaces */
     unsigned min_words, max_words;
+    const char *flags; /* options without a value, likewise; NULL = none */
 };
+
+/* How a command names the server it talks to. */
+#define SERVER "[--url URL] [--ca FILE]"
 
 static const struct command commands[] = {
     {"migrate", cmd_migrate, "", "create or upgrade the schema of db.conninfo", " ", 0, 0},
@@ -38,14 +42,26 @@ static const struct command commands[] = {
      "add a partner server, or change its URL", " url key ", 1, 1},
     {"delivery show", cmd_delivery_show, "MESSAGEKEY", "how far a message got (any of its keys)",
      " ", 1, 1},
-    {"send", cmd_send, "--key FILE --from LOGIN --to LOGIN [--url URL] [--ca FILE] TEXT",
+    {"login", cmd_login, "--key FILE --login LOGIN " SERVER,
+     "make sure of the session that history and conversations use; print its id",
+     " key login url ca ", 0, 0},
+    {"send", cmd_send, "--key FILE --from LOGIN --to LOGIN " SERVER " TEXT",
      "send a text; - reads it from stdin", " key from to url ca ", 1, 1},
-    {"watch", cmd_watch,
-     "--key FILE --login LOGIN [--count N] [--timeout SECONDS] [--url URL] [--ca FILE]",
+    {"edit", cmd_edit, "--key FILE " SERVER " MESSAGEKEY TEXT",
+     "replace a text that was sent; - reads it from stdin", " key url ca ", 2, 2},
+    {"read", cmd_read, "--key FILE " SERVER " MESSAGEKEY",
+     "tell the author of a text that it was read", " key url ca ", 1, 1},
+    {"delete", cmd_delete,
+     "--key FILE --from LOGIN [--for-me] " SERVER
+     " MESSAGEKEY | --conversation --to LOGIN [--until MS]",
+     "delete a text, or all texts up to now, for both sides or for oneself",
+     " key from to until url ca ", 0, 1, " for-me conversation "},
+    {"watch", cmd_watch, "--key FILE --login LOGIN [--count N] [--timeout SECONDS] " SERVER,
      "show messages as they come", " key login count timeout url ca ", 0, 0},
-    {"history", cmd_history,
-     "--key FILE --login LOGIN --with LOGIN [--limit N] [--url URL] [--ca FILE]",
+    {"history", cmd_history, "--key FILE --login LOGIN --with LOGIN [--limit N] " SERVER,
      "the newest messages of a conversation", " key login with limit url ca ", 0, 0},
+    {"conversations", cmd_conversations, "--key FILE --login LOGIN [--limit N] " SERVER,
+     "the newest conversations, with what is unread", " key login limit url ca ", 0, 0},
 };
 
 static void usage(FILE *to)
@@ -55,8 +71,8 @@ static void usage(FILE *to)
         fprintf(to, "  %s %s\n      %s\n", commands[i].name, commands[i].args, commands[i].help);
     fputs(
         "\nThe configuration is " DEFAULT_CONFIG
-        " unless -c names another; send, watch and history need "
-        "none if --url is given.\n"
+        " unless -c names another; commands that take --url need none if it "
+        "is given.\n"
         "Exit: 0 done, 1 refused or not found, 2 usage, 3 configuration, 4 database, 5 server not "
         "reached, 6 stored but undeliverable.\n",
         to);
@@ -83,10 +99,10 @@ static const struct command *command_find(char **argv, int i, int argc, int *use
     return NULL;
 }
 
-static bool command_knows(const struct command *cmd, const char *option)
+static bool listed(const char *names, const char *option)
 {
     char *padded = xasprintf(" %s ", option);
-    bool known = strstr(cmd->options, padded) != NULL;
+    bool known = names && strstr(names, padded) != NULL;
     free(padded);
     return known;
 }
@@ -102,13 +118,14 @@ static int command_parse(struct ctl *c, const struct command *cmd, char **argv, 
         } else if (options && strcmp(a, "--json") == 0) {
             c->json = true;
         } else if (options && strncmp(a, "--", 2) == 0) {
-            if (!command_knows(cmd, a + 2))
+            bool flag = listed(cmd->flags, a + 2);
+            if (!flag && !listed(cmd->options, a + 2))
                 return ctl_fail(CTL_USAGE, "%s does not know %s", cmd->name, a);
-            if (i + 1 >= argc)
+            if (!flag && i + 1 >= argc)
                 return ctl_fail(CTL_USAGE, "%s needs a value", a);
             if (c->n_options == CTL_MAX_OPTIONS)
                 return ctl_fail(CTL_USAGE, "too many options");
-            c->options[c->n_options++] = (struct ctl_option){a + 2, argv[++i]};
+            c->options[c->n_options++] = (struct ctl_option){a + 2, flag ? "" : argv[++i]};
         } else if (c->n_words == CTL_MAX_WORDS) {
             return ctl_fail(CTL_USAGE, "too many arguments");
         } else {
