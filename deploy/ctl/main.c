@@ -22,9 +22,8 @@ struct command {
     int (*run)(struct ctl *c);
     const char *args;
     const char *help;
-    const char *options; /* names, each between spaces */
+    const char *options; /* names, each between spaces; one that takes no value ends in "?" */
     unsigned min_words, max_words;
-    const char *flags; /* options without a value, likewise; NULL = none */
 };
 
 /* How a command names the server it talks to. */
@@ -55,7 +54,7 @@ static const struct command commands[] = {
      "--key FILE --from LOGIN [--for-me] " SERVER
      " MESSAGEKEY | --conversation --to LOGIN [--until MS]",
      "delete a text, or all texts up to now, for both sides or for oneself",
-     " key from to until url ca ", 0, 1, " for-me conversation "},
+     " key from to until url ca for-me? conversation? ", 0, 1},
     {"watch", cmd_watch, "--key FILE --login LOGIN [--count N] [--timeout SECONDS] " SERVER,
      "show messages as they come", " key login count timeout url ca ", 0, 0},
     {"history", cmd_history, "--key FILE --login LOGIN --with LOGIN [--limit N] " SERVER,
@@ -99,10 +98,10 @@ static const struct command *command_find(char **argv, int i, int argc, int *use
     return NULL;
 }
 
-static bool listed(const char *names, const char *option)
+static bool command_knows(const struct command *cmd, const char *option, const char *mark)
 {
-    char *padded = xasprintf(" %s ", option);
-    bool known = names && strstr(names, padded) != NULL;
+    char *padded = xasprintf(" %s%s ", option, mark);
+    bool known = strstr(cmd->options, padded) != NULL;
     free(padded);
     return known;
 }
@@ -118,8 +117,8 @@ static int command_parse(struct ctl *c, const struct command *cmd, char **argv, 
         } else if (options && strcmp(a, "--json") == 0) {
             c->json = true;
         } else if (options && strncmp(a, "--", 2) == 0) {
-            bool flag = listed(cmd->flags, a + 2);
-            if (!flag && !listed(cmd->options, a + 2))
+            bool flag = command_knows(cmd, a + 2, "?");
+            if (!flag && !command_knows(cmd, a + 2, ""))
                 return ctl_fail(CTL_USAGE, "%s does not know %s", cmd->name, a);
             if (!flag && i + 1 >= argc)
                 return ctl_fail(CTL_USAGE, "%s needs a value", a);
