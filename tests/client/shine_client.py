@@ -345,9 +345,7 @@ class Client:
 
     def text_pair(self, to: str, text: Any, **stamps: Any) -> Tuple[bytes, bytes]:
         """The two signed copies of a text; `stamps` as for shine_dm.text_pair()."""
-        if self.login is None or self.key is None:
-            raise ValueError("no user: create a session first, or make the pair with shine_dm")
-        return shine_dm.text_pair(self.login, to, self.key, text, **stamps)
+        return shine_dm.text_pair(self._me(), to, self.key, text, **stamps)
 
     async def send_pair(self, incoming: bytes, outgoing: bytes, **options: Any) -> Payload:
         return await self.call("SendMessagePair", pair_payload(incoming, outgoing), **options)
@@ -355,6 +353,42 @@ class Client:
     async def send_text(self, to: str, text: Any, **stamps: Any) -> Payload:
         """Sign both copies of a text and send them; the text is not encrypted."""
         return await self.send_pair(*self.text_pair(to, text, **stamps))
+
+    async def send_receipt(self, read: Any, **stamps: Any) -> Payload:
+        """Tell the author of a text (an event or a history item) that it was read."""
+        key = shine_dm.parse_key(read["messageKey"])
+        ref = (key.time_ms, key.nonce)
+        pair = shine_dm.receipt_pair(self._me(), key.from_, self.key, ref, **stamps)
+        return await self.send_pair(*pair)
+
+    async def delete_message(self, text: Any, for_both: bool = True, **stamps: Any) -> Payload:
+        """Delete a text (an event or a history item), whoever wrote it."""
+        key = shine_dm.parse_key(text["messageKey"])
+        by_to = key.from_ != self.login
+        other, ref = key.from_ if by_to else key.to, (key.time_ms, key.nonce)
+        blob = shine_dm.delete(self._me(), other, self.key, ref, by_to, for_both, **stamps)
+        return await self.call("DeleteMessage", {"blobB64": b64(blob)})
+
+    async def delete_conversation(
+        self, with_login: str, until_time_ms: int, for_both: bool = True, **stamps: Any
+    ) -> Payload:
+        """Delete every text of a conversation up to a time."""
+        blob = shine_dm.clear(
+            self._me(), with_login, self.key, until_time_ms, for_both, **stamps
+        )
+        return await self.call("DeleteConversation", {"blobB64": b64(blob)})
+
+    async def conversations(self, limit: int = 200) -> AsyncIterator[Payload]:
+        """Every conversation, newest first, page by page."""
+        cursor: Payload = {}
+        while True:
+            page = await self.call("ListConversations", {"limit": limit, **cursor})
+            for item in page["items"]:
+                yield item
+            if not page["hasMore"]:
+                return
+            last = page["items"][-1]
+            cursor = {"beforeTimeMs": last["lastTimeMs"], "beforeLogin": last["withLogin"]}
 
     async def history(self, with_login: str, limit: int = 200) -> AsyncIterator[Payload]:
         """Every message of a conversation, newest first, page by page."""
@@ -372,6 +406,11 @@ class Client:
             }
 
     # -- inside --
+
+    def _me(self) -> str:
+        if self.login is None or self.key is None:
+            raise ValueError("no user: create a session first, or sign with shine_dm")
+        return self.login
 
     async def _send(self, text: Any) -> None:
         try:
