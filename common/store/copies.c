@@ -114,15 +114,16 @@ static bool is_receipt(const struct store_copy *c)
 }
 
 void store_add_receipts(struct db_params *p, struct db_batch_item *const *items, size_t n,
-                        store_copy_of copy)
+                        size_t per, store_copy_of copy)
 {
-    size_t receipts = 0;
-    for (size_t i = 0; i < n; i++)
-        receipts += is_receipt(copy(items[i], 0));
+    bool any = false;
+    for (size_t i = 0; i < n && !any; i++)
+        any = is_receipt(copy(items[i], 0));
+    size_t copies = any ? n * per : 0;
     for (int field = 0; field < 3; field++) {
-        db_array_begin(p, DB_INT8_ARRAY, receipts > 0 ? n : 0);
-        for (size_t i = 0; receipts > 0 && i < n; i++) {
-            const struct store_copy *c = copy(items[i], 0);
+        db_array_begin(p, DB_INT8_ARRAY, copies);
+        for (size_t i = 0; i < copies; i++) {
+            const struct store_copy *c = copy(items[i / per], i % per);
             struct dm_receipt r = {0};
             if (is_receipt(c))
                 r = dm_receipt_of(&c->c);

@@ -49,10 +49,10 @@ void store_add_copies(struct db_params *p, struct db_batch_item *const *items, s
 /* The last two of these four. */
 void store_add_bytes(struct db_params *p, struct db_batch_item *const *items, size_t n, size_t per,
                      store_copy_of copy);
-/* Three arrays with one element per message, the bodies of receipts (0 for texts): time and nonce
- * of what was read, read time. All empty if no message is a receipt. */
+/* Three arrays with `per` elements per message, the bodies of receipts (0 for texts): time and
+ * nonce of what was read, read time. All empty if no message is a receipt. */
 void store_add_receipts(struct db_params *p, struct db_batch_item *const *items, size_t n,
-                        store_copy_of copy);
+                        size_t per, store_copy_of copy);
 
 /* Columns `verdict`, `pts` and `elsewhere` (by name), `route1` to `url2` of a row. */
 enum store_verdict store_verdict_of(const struct db_result *res, int row);

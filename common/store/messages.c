@@ -54,7 +54,7 @@ static struct db_params *pairs_build(void *ctx, struct db_batch_item *const *ite
     db_array_begin(p, DB_TEXT_ARRAY, n);
     for (size_t i = 0; i < n; i++)
         db_item_text(p, pair_of(items[i])->session_id);
-    store_add_receipts(p, items, n, pair_copy);
+    store_add_receipts(p, items, n, 2, pair_copy);
     return p;
 }
 
@@ -109,7 +109,7 @@ static struct db_params *incoming_build(void *ctx, struct db_batch_item *const *
     db_array_begin(p, DB_TEXT_ARRAY, n);
     for (size_t i = 0; i < n; i++)
         db_item_text(p, incoming_of(items[i])->source);
-    store_add_receipts(p, items, n, incoming_copy);
+    store_add_receipts(p, items, n, 1, incoming_copy);
     return p;
 }
 

@@ -2,13 +2,15 @@
 
 -- One transaction for a batch: both copies, the delivery row, outbox rows, events. Arrays have one
 -- element per pair, p_rev, p_reenc, p_sha and p_blob two (incoming, then outgoing). p_type is the
--- incoming type (1 or 3); p_ref_time, p_ref_nonce and p_read_at are the bodies of receipts, empty if
--- there are none. One row per pair comes back; `ord` counts from 1.
+-- incoming type (1 or 3); p_ref_time, p_ref_nonce and p_read_at are the bodies of receipts, two per
+-- pair (those that a server brings may differ), empty if there are none. One row per pair comes back;
+-- `ord` counts from 1.
 --
 -- verdict: 0 stored (or nothing to change, or covered by tombstones), 1 not served here, 2 unknown
--- user, 3 a time is too far ahead, 4 a client's pair of which both copies are covered. Other columns are meaningful for verdict 0 only. `state` is the state after the call.
--- `attempt`: the row is new work, leased to p_process until lease_ms from now. from_pts, to_pts: the
--- event that shows the copy as it came; 0 if there is none (other events are found by reading).
+-- user, 3 a time is too far ahead, 4 a client's pair of which both copies are covered. Other columns are
+-- meaningful for verdict 0 only. `state` is the state after the call. `attempt`: the row is new work,
+-- leased to p_process until lease_ms from now. from_pts, to_pts: the event that shows the copy as it
+-- came; 0 if there is none (other events are found by reading).
 --
 -- A pair that occurs twice in a batch gives what one call after the other would give: the batch is
 -- cut before each repetition and the parts are applied in order, under heads locked for all.
@@ -76,7 +78,9 @@ BEGIN
                         p_reenc[2 * v_lo - 1 : 2 * v_hi], p_sha[2 * v_lo - 1 : 2 * v_hi],
                         p_blob[2 * v_lo - 1 : 2 * v_hi], p_from_server[v_lo:v_hi],
                         p_source[v_lo:v_hi], p_max_future[v_lo:v_hi], p_session[v_lo:v_hi],
-                        p_ref_time[v_lo:v_hi], p_ref_nonce[v_lo:v_hi], p_read_at[v_lo:v_hi]) r;
+                        p_ref_time[2 * v_lo - 1 : 2 * v_hi],
+                        p_ref_nonce[2 * v_lo - 1 : 2 * v_hi],
+                        p_read_at[2 * v_lo - 1 : 2 * v_hi]) r;
                 v_lo := v_hi + 1;
             END LOOP;
             RETURN;
@@ -99,7 +103,7 @@ BEGIN
                  THEN 2
                  WHEN NOT coalesce(p_me IN (f1.server_login, f2.server_login), false) THEN 1
                  WHEN GREATEST(p_time[i], p_rev[2 * i - 1], p_rev[2 * i], p_reenc[2 * i - 1],
-                               p_reenc[2 * i], p_read_at[i]) - v_now
+                               p_reenc[2 * i], p_read_at[2 * i - 1], p_read_at[2 * i]) - v_now
                       > CASE WHEN p_from_server[i] THEN 86400000 ELSE p_max_future[i] END THEN 3
                  ELSE 0 END AS verdict
         FROM generate_series(1, v_n) i
@@ -144,7 +148,11 @@ BEGIN
         FROM generate_series(1, v_n) i
         LEFT JOIN dm_delivery_state d ON d.from_login = p_from[i] AND d.outgoing_key = v_key[2 * i]
         CROSS JOIN LATERAL (SELECT (CASE
-            WHEN v_action[2 * i - 1] = 0 AND v_action[2 * i] = 0 THEN 0
+            -- A repeat, unless it is the first one of which the author's copy was ever here: his
+            -- tombstone was faster, and the recipient's copy came by itself.
+            WHEN v_action[2 * i - 1] = 0 AND v_action[2 * i] = 0
+                 AND (d.from_login IS NOT NULL OR v_skip[i] OR v_not[2 * i] IS NOT TRUE
+                      OR v_not[2 * i - 1]) THEN 0
             WHEN d.from_login IS NULL THEN 1
             WHEN (v_cur_rev[2 * i - 1], v_cur_reenc[2 * i - 1])
                  > (d.revision_time_ms, d.reencrypted_at_ms) THEN 2
@@ -170,7 +178,10 @@ BEGIN
     IF v_any_old THEN
         -- attempt_no and accepted_at_ms of a row that only turned delivered stay as they were.
         UPDATE dm_delivery_state d SET
-            revision_time_ms = v_cur_rev[2 * i - 1], reencrypted_at_ms = v_cur_reenc[2 * i - 1],
+            revision_time_ms = CASE WHEN v_d_act[i] = 2 THEN v_cur_rev[2 * i - 1]
+                                    ELSE d.revision_time_ms END,
+            reencrypted_at_ms = CASE WHEN v_d_act[i] = 2 THEN v_cur_reenc[2 * i - 1]
+                                     ELSE d.reencrypted_at_ms END,
             state = v_state[i],
             attempt_no = CASE WHEN v_d_act[i] = 2 THEN 1 ELSE d.attempt_no END,
             accepted_at_ms = CASE WHEN v_d_act[i] = 2 THEN v_now ELSE d.accepted_at_ms END,

@@ -77,8 +77,8 @@ BEGIN
                p_type[i] + (c - 1) % p_per * p_step, (c - 1) % p_per = 0 AND NOT p_to_served[i],
                p_time[i], p_nonce[i],
                p_rev[c], p_reenc[c], p_now, p_now, v_read[c], p_sha[c], p_blob[c],
-               CASE p_type[i] WHEN 3 THEN p_ref_time[i] END,
-               CASE p_type[i] WHEN 3 THEN p_ref_nonce[i] END
+               CASE p_type[i] WHEN 3 THEN p_ref_time[c] END,
+               CASE p_type[i] WHEN 3 THEN p_ref_nonce[c] END
         FROM generate_series(1, v_n) c, LATERAL (SELECT (c + p_per - 1) / p_per AS i OFFSET 0) k
         WHERE o_action[c] = 1;
     END IF;
@@ -90,9 +90,9 @@ BEGIN
             revision_time_ms = o_rev[c], reencrypted_at_ms = o_reenc[c],
             digest = CASE WHEN o_action[c] = 3 THEN m.digest ELSE p_sha[c] END,
             blob = CASE WHEN o_action[c] = 3 THEN m.blob ELSE p_blob[c] END,
-            ref_time_ms = CASE WHEN o_action[c] <> 3 AND p_type[i] = 3 THEN p_ref_time[i]
+            ref_time_ms = CASE WHEN o_action[c] <> 3 AND p_type[i] = 3 THEN p_ref_time[c]
                                ELSE m.ref_time_ms END,
-            ref_nonce = CASE WHEN o_action[c] <> 3 AND p_type[i] = 3 THEN p_ref_nonce[i]
+            ref_nonce = CASE WHEN o_action[c] <> 3 AND p_type[i] = 3 THEN p_ref_nonce[c]
                              ELSE m.ref_nonce END
         FROM generate_series(1, v_n) c, LATERAL (SELECT (c + p_per - 1) / p_per AS i OFFSET 0) k
         WHERE o_action[c] BETWEEN 2 AND 4 AND m.owner_login = v_owner[c] AND m.message_key = o_key[c];

@@ -9,24 +9,25 @@ CREATE OR REPLACE FUNCTION covered_copies(p_per integer, p_to_served boolean[], 
     p_ref_nonce bigint[]) RETURNS boolean[] LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (
-        SELECT array_agg(x.of_both OR CASE nth WHEN 1 THEN x.of_from ELSE x.of_to AND p_to_served[i] END
-                         ORDER BY i, nth)
-        FROM (
-            SELECT i, coalesce(mf.for_both, false) OR coalesce(mt.for_both, false)
-                      OR coalesce(GREATEST(cf.both_until_ms, ct.both_until_ms) >= k.at, false) AS of_both,
-                   mf.owner_login IS NOT NULL OR coalesce(cf.own_until_ms >= k.at, false) AS of_from,
-                   mt.owner_login IS NOT NULL OR coalesce(ct.own_until_ms >= k.at, false) AS of_to
-            FROM generate_series(1, cardinality(p_type)) i
-            CROSS JOIN LATERAL (SELECT
-                CASE p_type[i] WHEN 3 THEN p_ref_time[i] ELSE p_time[i] END AS at,
-                CASE p_type[i] WHEN 3 THEN p_to[i] || '|' || p_from[i] || '|' || p_ref_time[i] || '|' ||
-                                           p_ref_nonce[i]
-                               ELSE p_base[i] END AS base OFFSET 0) k
-            LEFT JOIN message_tombstones mf ON mf.owner_login = p_from[i] AND mf.base_key = k.base
-            LEFT JOIN message_tombstones mt ON mt.owner_login = p_to[i] AND mt.base_key = k.base
-            LEFT JOIN conversation_tombstones cf ON cf.owner_login = p_from[i] AND cf.with_login = p_to[i]
-            LEFT JOIN conversation_tombstones ct ON ct.owner_login = p_to[i] AND ct.with_login = p_from[i]) x,
-            generate_series(0, p_per - 1) nth);
+        SELECT array_agg(coalesce(mo.for_both, false) OR coalesce(mp.for_both, false)
+                         OR coalesce(GREATEST(co.both_until_ms, cp.both_until_ms) >= k.at, false)
+                         OR k.here AND (mo.owner_login IS NOT NULL
+                                        OR coalesce(co.own_until_ms >= k.at, false)) ORDER BY c)
+        FROM generate_series(1, p_per * cardinality(p_type)) c
+        CROSS JOIN LATERAL (SELECT
+            CASE nth WHEN 0 THEN p_to[i] ELSE p_from[i] END AS owner,
+            CASE nth WHEN 0 THEN p_from[i] ELSE p_to[i] END AS partner,
+            nth = 1 OR p_to_served[i] AS here,
+            CASE p_type[i] WHEN 3 THEN p_ref_time[c] ELSE p_time[i] END AS at,
+            CASE p_type[i] WHEN 3 THEN p_to[i] || '|' || p_from[i] || '|' || p_ref_time[c] || '|' ||
+                                       p_ref_nonce[c]
+                           ELSE p_base[i] END AS base
+            FROM (SELECT (c + p_per - 1) / p_per AS i, (c - 1) % p_per AS nth) y OFFSET 0) k
+        LEFT JOIN message_tombstones mo ON mo.owner_login = k.owner AND mo.base_key = k.base
+        LEFT JOIN message_tombstones mp ON mp.owner_login = k.partner AND mp.base_key = k.base
+        LEFT JOIN conversation_tombstones co ON co.owner_login = k.owner AND co.with_login = k.partner
+        LEFT JOIN conversation_tombstones cp ON cp.owner_login = k.partner
+                                            AND cp.with_login = k.owner);
 END $$;
 COMMENT ON FUNCTION covered_copies(integer, boolean[], text[], text[], text[], integer[], bigint[], bigint[], bigint[]) IS 'Which copies tombstones cover; internal.';
 

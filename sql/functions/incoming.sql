@@ -108,12 +108,14 @@ BEGIN
         LEFT JOIN dm_delivery_state d ON d.from_login = p_from[i] AND d.outgoing_key = v_out_key[i]
         CROSS JOIN LATERAL (SELECT (CASE
             WHEN v_skip[i] OR d.from_login IS NULL THEN 0
-            WHEN (v_cur_rev[i], v_cur_reenc[i]) > (d.revision_time_ms, d.reencrypted_at_ms) THEN 2
+            WHEN v_not[i] IS NOT TRUE
+                 AND (v_cur_rev[i], v_cur_reenc[i]) > (d.revision_time_ms, d.reencrypted_at_ms) THEN 2
             WHEN d.state = 'accepted' THEN 3 ELSE 0 END)::smallint AS d_act) a
         ORDER BY i) x;
     IF v_any_old THEN
         UPDATE dm_delivery_state d SET
-            revision_time_ms = v_cur_rev[i], reencrypted_at_ms = v_cur_reenc[i],
+            revision_time_ms = CASE WHEN v_d_act[i] = 2 THEN v_cur_rev[i] ELSE d.revision_time_ms END,
+            reencrypted_at_ms = CASE WHEN v_d_act[i] = 2 THEN v_cur_reenc[i] ELSE d.reencrypted_at_ms END,
             state = 'delivered',
             attempt_no = CASE WHEN v_d_act[i] = 2 THEN 1 ELSE d.attempt_no END,
             accepted_at_ms = CASE WHEN v_d_act[i] = 2 THEN v_now ELSE d.accepted_at_ms END,

@@ -29,7 +29,8 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION take_read_marks(integer, text[], text[], integer[], bigint[], text[], text[], smallint[], bigint[]) IS 'Read times that waited for texts; internal.';
 
--- Apply the receipts (type 3) among containers that apply_copies() has seen. Every receipt counts,
+-- Apply the receipts (type 3) among containers that apply_copies() has seen; bodies are given per copy,
+-- because those that a server brings may differ. Every receipt counts,
 -- also one whose bytes lost against others under the same key: what is kept must depend only on the
 -- set of receipts that ever came. A covered one moves last_read_at_ms and nothing else.
 CREATE OR REPLACE FUNCTION apply_receipts(p_per integer, p_verdict integer[], p_not boolean[],
@@ -50,8 +51,8 @@ BEGIN
         FROM (
             SELECT (CASE nth WHEN 0 THEN p_to[i] ELSE p_from[i] END) COLLATE "C" AS owner,
                    CASE nth WHEN 0 THEN p_from[i] ELSE p_to[i] END AS partner,
-                   p_ref_time[i] AS time_ms, p_read_at[i] AS read_at,
-                   (p_to[i] || '|' || p_from[i] || '|' || p_ref_time[i] || '|' || p_ref_nonce[i] ||
+                   p_ref_time[c] AS time_ms, p_read_at[c] AS read_at,
+                   (p_to[i] || '|' || p_from[i] || '|' || p_ref_time[c] || '|' || p_ref_nonce[c] ||
                     CASE nth WHEN 0 THEN '|2' ELSE '|1' END) COLLATE "C" AS key
             FROM generate_series(1, p_per * cardinality(p_type)) c
             CROSS JOIN LATERAL (SELECT (c + p_per - 1) / p_per AS i, (c - 1) % p_per AS nth OFFSET 0) k
@@ -75,7 +76,7 @@ BEGIN
     END IF;
     IF p_per = 2 THEN
         INSERT INTO conversations AS v (owner_login, with_login, last_read_at_ms)
-        SELECT p_from[i] COLLATE "C", p_to[i] COLLATE "C", max(p_read_at[i])
+        SELECT p_from[i] COLLATE "C", p_to[i] COLLATE "C", max(p_read_at[2 * i])
         FROM generate_series(1, cardinality(p_type)) i
         WHERE p_type[i] = 3 AND p_verdict[i] IN (0, 4)
         GROUP BY 1, 2 ORDER BY 1, 2
