@@ -53,7 +53,7 @@ def kill_backend(server, rng):
     if pids:
         server.forget_connection()
         os.kill(rng.choice(pids), signal.SIGKILL)
-        lab.wait_until(server.postgres.accepts, 30, "recovery")
+        lab.wait_until(server.postgres.accepts, 90, "recovery")
 
 
 def terminate_backend(server, rng):
@@ -176,7 +176,7 @@ async def test_what_was_promised_survives(durable, net, kind):
 
     recovered = Net()
     client = await reconnect(recovered, server)
-    await eventually(lambda: answers(client, alice.login), "the database to be back", 30)
+    await eventually(lambda: answers(client, alice.login), "the database to be back", 60)
     for n in stream.answered:
         assert state_of(server, pairs[n]) == COMPLETE, f"answered pair {n} ({SEED=})"
     for n in stream.refused + stream.lost:
@@ -219,7 +219,7 @@ async def test_a_database_that_is_away_is_503_and_comes_back(durable, net):
         assert await c.call("Ping", {"ts": 1}) == {"ts": 1}
     finally:
         durable.postgres.start()
-    await eventually(lambda: answers(c, alice.login), "the database to be back", 30)
+    await eventually(lambda: answers(c, alice.login), "the database to be back", 60)
     assert (await c.send_pair(*pair))["deliveryState"] == "delivered"
     got = await c.wait_event("IncomingDirectMessage", timeout=30)
     assert got["pts"] == 1

@@ -52,7 +52,7 @@ class Postgres:
             argv += ["-c", setting]
         # SIGINT is PostgreSQL's fast shutdown: sessions are ended, not waited for.
         self.process = Process(argv, self.log, signal.SIGINT, self.user, self.tied)
-        wait_until(self.accepts, 30, f"PostgreSQL start, see {self.log}", pause=0.05)
+        wait_until(self.accepts, 60, f"PostgreSQL start, see {self.log}", pause=0.05)
         return self
 
     def stop(self, timeout: float = 20) -> None:

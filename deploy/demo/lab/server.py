@@ -95,7 +95,7 @@ class Server:
         self.frontd = Process(argv, self.log, tied=self.tied)
         return self
 
-    def ready(self, timeout: float = 20) -> "Server":
+    def ready(self, timeout: float = 60) -> "Server":
         """Wait until frontd answers a TLS handshake and an HTTP request, and every worker has found
         its database."""
         what = f"{self.login} does not start, see {self.log}"
