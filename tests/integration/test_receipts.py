@@ -41,8 +41,8 @@ async def test_both_sides_see_that_a_text_was_read(alpha, net):
         "deliveredWsSessions": 1,
         "deliveredWebPushSessions": 0,
     }
-    told = await a.wait_event(predicate=lambda p: p["messageType"] == 3, timeout=TOLD)
-    own = await b.wait_event(predicate=lambda p: p["messageType"] == 4, timeout=TOLD)
+    told = await a.wait_event(predicate=lambda p: p.get("messageType") == 3, timeout=TOLD)
+    own = await b.wait_event(predicate=lambda p: p.get("messageType") == 4, timeout=TOLD)
     for event, kind in ((told, 3), (own, 4)):
         assert event.op == "IncomingDirectMessage" and event["messageKey"] == f"{key}|{kind}"
         assert dm.parse(unb64(event["blobB64"])).receipt().read_at_ms == 1_774_700_000_000
