@@ -44,7 +44,7 @@ const struct config_key settings_keys[] = {
 
     STR("db.conninfo", "", "PostgreSQL connection string, as libpq takes it"),
     INT("db.poolSize", "4", 1, 64, "database connections of one process"),
-    INT("db.maxBatch", "50", 1, 500, "requests that share one transaction at most"),
+    INT("db.maxBatch", "200", 1, 500, "requests that share one transaction at most"),
 
     INT("frontd.workers", "0", 0, 256, "worker processes; 0 = one per core"),
 

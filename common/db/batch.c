@@ -43,10 +43,10 @@ struct db_batcher {
     size_t waiting_count;
     struct list retry;
     unsigned in_flight;
-    bool judging; /* done callbacks are running: submissions only queue */
+    struct db_later later; /* the pump: once a turn, for all that was submitted in it */
 };
 
-static void pump(struct db_batcher *b);
+static void pump(struct db_later *work);
 
 struct db_batcher *db_batcher_new(struct db_pool *pool, const struct db_batch_kind *kind, void *ctx,
                                   size_t max_items, unsigned max_in_flight)
@@ -60,6 +60,8 @@ struct db_batcher *db_batcher_new(struct db_pool *pool, const struct db_batch_ki
     b->max_in_flight = max_in_flight;
     list_init(&b->waiting);
     list_init(&b->retry);
+    list_init(&b->later.link);
+    b->later.run = pump;
     return b;
 }
 
@@ -68,13 +70,19 @@ void db_batcher_free(struct db_batcher *b)
     if (!b)
         return;
     shine_assert(b->in_flight == 0 && list_empty(&b->waiting) && list_empty(&b->retry));
-    shine_assert(!b->judging);
+    shine_assert(list_empty(&b->later.link));
     free(b);
 }
 
 size_t db_batch_waiting(const struct db_batcher *b)
 {
     return b->waiting_count;
+}
+
+static void pump_later(struct db_batcher *b)
+{
+    if (b->waiting_count > 0 || !list_empty(&b->retry))
+        db_pool_later(b->pool, &b->later);
 }
 
 static struct group *group_new(struct db_batcher *b, size_t capacity)
@@ -141,7 +149,6 @@ static void on_result(void *ctx, const struct db_result *res)
 {
     struct group *g = ctx;
     struct db_batcher *b = g->batcher;
-    b->in_flight--;
     if (db_status(res) == DB_ERROR && (g->count > 1 || may_try_again(g, res))) {
         log_info("db_batch_retry", LOG_S("stmt", b->kind->stmt->name),
                  LOG_S("sqlstate", db_sqlstate(res)), LOG_I("items", g->count));
@@ -152,15 +159,14 @@ static void on_result(void *ctx, const struct db_result *res)
             g = NULL;
         }
     } else {
-        b->judging = true;
         if (db_status(res) == DB_OK)
             judge_rows(b, g, res);
         else
             judge_all(b, g, res);
-        b->judging = false;
     }
+    b->in_flight--; /* only now: `done` must not free the batcher */
     free(g);
-    pump(b);
+    pump_later(b);
 }
 
 /* --- sending --- */
@@ -180,8 +186,9 @@ static struct group *next_group(struct db_batcher *b)
     return g;
 }
 
-static void pump(struct db_batcher *b)
+static void pump(struct db_later *work)
 {
+    struct db_batcher *b = list_entry(work, struct db_batcher, later);
     struct group *g;
     while (b->in_flight < b->max_in_flight && (g = next_group(b))) {
         g->tries++;
@@ -196,6 +203,5 @@ void db_batch_submit(struct db_batcher *b, struct db_batch_item *item)
     list_init(&item->link);
     list_push(&b->waiting, &item->link);
     b->waiting_count++;
-    if (!b->judging)
-        pump(b);
+    pump_later(b);
 }

@@ -134,6 +134,14 @@ uv_loop_t *db_pool_loop(struct db_pool *pool);
 void db_pool_finish(struct db_pool *pool, struct db_request *r, enum db_status status);
 /* Run the callbacks of what is finished; called by a connection at the very end of its event. */
 void db_pool_deliver(struct db_pool *pool);
+/* Work put off: `run` is called once, from the loop, after whatever the present poll brings and
+ * before the loop waits again. Embedded in its owner, its link initialised once; putting it off
+ * again before it ran changes nothing. The pool is not freed before it has run. */
+struct db_later {
+    struct list link;
+    void (*run)(struct db_later *work);
+};
+void db_pool_later(struct db_pool *pool, struct db_later *work);
 /* A connection has left the pool; `healthy` if it had been of use before. */
 void db_pool_lost(struct db_pool *pool, struct db_conn *c, bool healthy);
 

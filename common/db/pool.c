@@ -33,8 +33,9 @@ struct db_pool {
     struct backoff backoff;
     uv_timer_t redial;
     uv_timer_t watchdog; /* runs while calls are unfinished */
-    uv_idle_t idle;      /* active while something is to be told */
+    uv_idle_t idle;      /* active while something is to be told, or was put off */
     struct list finished;
+    struct list later;
     size_t calls, bytes; /* unfinished: in flight or on `finished` */
     bool delivering;
     bool announced; /* what on_change has been told */
@@ -56,15 +57,36 @@ uv_loop_t *db_pool_loop(struct db_pool *pool)
 
 /* --- telling --- */
 
+static void run_later(struct db_pool *pool)
+{
+    struct list now;
+    list_init(&now);
+    list_splice(&now, &pool->later);
+    struct list *l;
+    while ((l = list_pop(&now))) {
+        struct db_later *work = list_entry(l, struct db_later, link);
+        work->run(work);
+    }
+}
+
 static void on_idle(uv_idle_t *idle)
 {
-    db_pool_deliver(idle->data);
+    struct db_pool *pool = idle->data;
+    run_later(pool);
+    db_pool_deliver(pool);
 }
 
 static void tell_later(struct db_pool *pool)
 {
     if (!pool->handles_closing)
         uv_idle_start(&pool->idle, on_idle);
+}
+
+void db_pool_later(struct db_pool *pool, struct db_later *work)
+{
+    shine_assert(!pool->handles_closing);
+    list_push(&pool->later, &work->link);
+    tell_later(pool);
 }
 
 void db_pool_finish(struct db_pool *pool, struct db_request *r, enum db_status status)
@@ -112,9 +134,10 @@ void db_pool_deliver(struct db_pool *pool)
     }
     tell_readiness(pool);
     pool->delivering = false;
-    if (list_empty(&pool->finished) && !pool->handles_closing)
+    bool idle = list_empty(&pool->finished) && list_empty(&pool->later);
+    if (idle && !pool->handles_closing)
         uv_idle_stop(&pool->idle);
-    if (pool->closing && pool->calls == 0)
+    if (idle && pool->closing && pool->calls == 0)
         close_handles(pool);
 }
 
@@ -244,6 +267,7 @@ struct db_pool *db_pool_new_limited(uv_loop_t *loop, const char *conninfo,
     pool->size = size;
     list_init(&pool->conns);
     list_init(&pool->finished);
+    list_init(&pool->later);
     backoff_init(&pool->backoff, limits->reconnect_min_ms, limits->reconnect_max_ms);
     shine_assert(uv_timer_init(loop, &pool->redial) == 0);
     shine_assert(uv_timer_init(loop, &pool->watchdog) == 0);

@@ -156,6 +156,12 @@ static void wait_done(struct fixture *f, const struct item *items, int n)
         assert_int_equal(items[i].done, 1);
 }
 
+/* One turn of the loop, which does not wait. */
+static void turn(struct fixture *f)
+{
+    (void)uv_run(&f->loop, UV_RUN_NOWAIT);
+}
+
 static void number(struct item *items, int n)
 {
     for (int i = 0; i < n; i++)
@@ -176,10 +182,10 @@ static void test_groups(void **state)
     number(items, 1001);
     submit(&f, items, 1001);
     assert_int_equal(f.done, 0);
-    assert_int_equal(f.statements, 1); /* a lone item does not wait … */
-    assert_int_equal(db_batch_waiting(f.batcher), 1000);
+    assert_int_equal(f.statements, 0); /* not from inside: the first would go alone */
+    assert_int_equal(db_batch_waiting(f.batcher), 1001);
     wait_done(&f, items, 1001);
-    assert_int_equal(f.statements, 21); /* … and the others go in groups */
+    assert_int_equal(f.statements, 21);
     assert_int_equal(f.largest, 50);
     assert_int_equal(db_batch_waiting(f.batcher), 0);
     for (int i = 0; i < 1001; i++)
@@ -196,15 +202,30 @@ static void test_in_flight(void **state)
     struct item items[200];
     open_all(&f, &kind_store, 10, 3);
     number(items, 200);
-    submit(&f, items, 10);
+    submit(&f, items, 19);
+    turn(&f);
     assert_int_equal(f.statements, 1);
-    for (int i = 10; i < 200; i++) {
-        items[i] = (struct item){.f = &f, .value = i + 1000};
-        db_batch_submit(f.batcher, &items[i].base);
-    }
-    assert_int_equal(f.statements, 3);
+    wait_done(&f, items, 19);
+    submit(&f, items + 19, 181);
+    turn(&f);
+    assert_int_equal(f.statements, 2 + 3);
     wait_done(&f, items, 200);
     assert_int_equal(count_stored(), 200);
+    close_all(&f);
+}
+
+/* A lone item waits for nothing: it is under way before the loop waits. */
+static void test_lone_item(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct item item = {.value = 1000};
+    open_all(&f, &kind_store, 50, 1);
+    submit(&f, &item, 1);
+    turn(&f);
+    assert_int_equal(f.statements, 1);
+    assert_int_equal(db_batch_waiting(f.batcher), 0);
+    wait_done(&f, &item, 1);
     close_all(&f);
 }
 
@@ -327,10 +348,15 @@ static void test_closed_pool(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_groups),           cmocka_unit_test(test_in_flight),
-        cmocka_unit_test(test_one_bad_item),     cmocka_unit_test(test_wrong_rows),
-        cmocka_unit_test(test_deadlock),         cmocka_unit_test(test_killed_in_mid_batch),
-        cmocka_unit_test(test_submit_from_done), cmocka_unit_test(test_closed_pool),
+        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_in_flight),
+        cmocka_unit_test(test_lone_item),
+        cmocka_unit_test(test_one_bad_item),
+        cmocka_unit_test(test_wrong_rows),
+        cmocka_unit_test(test_deadlock),
+        cmocka_unit_test(test_killed_in_mid_batch),
+        cmocka_unit_test(test_submit_from_done),
+        cmocka_unit_test(test_closed_pool),
     };
     return cmocka_run_group_tests(tests, start_server, stop_server);
 }
