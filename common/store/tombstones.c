@@ -108,7 +108,7 @@ static void tombstone_done(void *ctx, struct db_batch_item *item, const struct d
 const struct db_batch_kind store_tombstone_kind = {&APPLY_TOMBSTONES, tombstones_build,
                                                    tombstone_done};
 
-void store_apply_tombstone(struct store *s, struct store_tombstone *t)
+void store_apply_tombstone(struct store *s, struct store_tombstone *p)
 {
-    db_batch_submit(s->tombstones, &t->item);
+    db_batch_submit(s->tombstones, &p->item);
 }

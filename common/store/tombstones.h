@@ -32,6 +32,6 @@ struct store_tombstone {
     unsigned n_routes;
     struct store_route routes[2];
 };
-void store_apply_tombstone(struct store *s, struct store_tombstone *t);
+void store_apply_tombstone(struct store *s, struct store_tombstone *p);
 
 #endif

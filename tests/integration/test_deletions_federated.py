@@ -48,8 +48,8 @@ async def test_a_text_is_deleted_on_the_other_server(alpha, beta, net):
     )
     # The reader deletes too, the other way round.
     answer = await b.call("DeleteMessage", {"blobB64": b64(tombstone(bob, alice, other[0]))})
-    await a.wait_event(predicate=lambda p: p.get("messageType") == 5 and p["fromLogin"] == bob.login,
-                       timeout=TOLD)
+    key = answer["outgoingKey"]
+    await a.wait_event(predicate=lambda p: p.get("messageKey") == key, timeout=TOLD)
     assert await texts(a, bob) == await texts(b, alice) == []
     await delivered(beta, answer["outgoingKey"])
     assert not [e for e in a.events if e.op == "DmDeliveryStateChanged"

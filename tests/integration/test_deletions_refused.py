@@ -87,15 +87,15 @@ async def test_blobs_that_are_no_tombstones(alpha, net):
 
 
 async def test_times_ahead_of_the_clock(alpha, net):
-    """A little ahead is a clock that is off; deleting what is still to come is not allowed at all."""
+    """A little ahead is a clock that is off; deleting what is still to come is never allowed."""
     alice, bob, c = await trio(alpha, net)
     before = content(alpha)
-    minute = 60_000
-    now = alpha.now_ms()
+    minute, now = 60_000, alpha.now_ms()
+    still_to_come = conversation(alice, bob, now + 5 * minute, time_ms=now + 6 * minute)
     for op, blob in (
         ("DeleteMessage", message(alice, bob, time_ms=now + 16 * minute)),
         ("DeleteConversation", conversation(alice, bob, time_ms=now + 16 * minute)),
-        ("DeleteConversation", conversation(alice, bob, now + 5 * minute, time_ms=now + 6 * minute)),
+        ("DeleteConversation", still_to_come),
         ("DeleteConversation",
          conversation(alice, bob, now + minute, time_ms=now + minute, for_both=False)),
     ):

@@ -102,7 +102,7 @@ async def test_an_edit_stays_read(alpha, net):
 
 
 async def test_a_receipt_names_only_what_the_other_wrote(alpha, net):
-    """One for a text of the same time and number, but from the reader himself, is another text's."""
+    """A text of the same time and number from the reader himself is another text."""
     alice, bob, a, b = await pair_of_users(alpha, net)
     stamps = {"time_ms": 1_774_700_000_000, "nonce": 3}
     text = alice.pair(bob, **stamps)

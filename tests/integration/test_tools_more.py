@@ -1,4 +1,4 @@
-"""shinectl as a client: edits, receipts, deletions, conversations; and strangers' texts on a terminal."""
+"""shinectl as a client: edits, receipts, deletions, conversations, strangers' texts."""
 
 import json
 import stat
