@@ -59,10 +59,10 @@ static void tombstone_store(struct send *s)
     store_apply_tombstone(s->f->store, t);
 }
 
-static void tombstone_answer(const struct send *s, enum dm_state state, json_t *payload)
+static void tombstone_answer(const struct send *s, enum dm_state state, struct json_out *o)
 {
-    (void)json_object_set_new(payload, "outgoingKey", json_string(s->key[0]));
-    send_answer_state(s, state, payload);
+    json_out_string(o, "outgoingKey", s->key[0]);
+    send_answer_state(s, state, o);
 }
 
 void frontd_delete_message(struct rpc_call *call)

@@ -79,11 +79,11 @@ static void pair_store(struct send *s)
     store_accept_pair(s->f->store, p);
 }
 
-static void pair_answer(const struct send *s, enum dm_state state, json_t *payload)
+static void pair_answer(const struct send *s, enum dm_state state, struct json_out *o)
 {
-    (void)json_object_set_new(payload, "incomingKey", json_string(s->key[0]));
-    (void)json_object_set_new(payload, "outgoingKey", json_string(s->key[1]));
-    send_answer_state(s, state, payload);
+    json_out_string(o, "incomingKey", s->key[0]);
+    json_out_string(o, "outgoingKey", s->key[1]);
+    send_answer_state(s, state, o);
 }
 
 void frontd_send_message_pair(struct rpc_call *call)
@@ -128,10 +128,10 @@ static void incoming_store(struct send *s)
     store_apply_incoming(s->f->store, p);
 }
 
-static void incoming_answer(const struct send *s, enum dm_state state, json_t *payload)
+static void incoming_answer(const struct send *s, enum dm_state state, struct json_out *o)
 {
     (void)state;
-    (void)json_object_set_new(payload, "messageKey", json_string(s->key[0]));
+    json_out_string(o, "messageKey", s->key[0]);
 }
 
 void frontd_receive_incoming_message(struct rpc_call *call)

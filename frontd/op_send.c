@@ -17,6 +17,8 @@
 
 /* What is kept of the lease for recording the result. */
 #define LEASE_RESERVE_MS 3000
+/* The payload of an answer, more or less. */
+#define ANSWER_BYTES 512
 
 static void send_store(struct intake *in);                             /* 2 */
 static void send_refused(struct intake *in);                           /* 2, instead */
@@ -98,13 +100,13 @@ static void fail_verdict(struct rpc_call *call, enum store_verdict v)
     shine_assert(false);
 }
 
-void send_answer_state(const struct send *s, enum dm_state state, json_t *payload)
+void send_answer_state(const struct send *s, enum dm_state state, struct json_out *o)
 {
     /* Results are never passed between servers in these operations. */
     const char *name = s->in.from_server ? NULL : dm_state_name(state);
     if (!name)
         name = dm_state_name(DM_STATE_ACCEPTED);
-    (void)json_object_set_new(payload, "deliveryState", json_string(name));
+    json_out_string(o, "deliveryState", name);
 }
 
 static void send_answer(struct send *s, enum dm_state state)
@@ -114,12 +116,13 @@ static void send_answer(struct send *s, enum dm_state state)
     struct rpc_call *call = s->call;
     s->call = NULL;
     (void)uv_timer_stop(&s->budget);
-    json_t *payload = json_pack("{s:s, s:I, s:I}", "baseKey", s->base_key, "deliveredWsSessions",
-                                (json_int_t)s->result.ws_sessions, "deliveredWebPushSessions",
-                                (json_int_t)s->result.push_sessions);
-    shine_assert(payload);
-    s->kind->answer(s, state, payload);
-    rpc_reply(call, payload);
+    struct json_out o;
+    rpc_reply_begin(call, &o, ANSWER_BYTES);
+    json_out_string(&o, "baseKey", s->base_key);
+    json_out_int(&o, "deliveredWsSessions", s->result.ws_sessions);
+    json_out_int(&o, "deliveredWebPushSessions", s->result.push_sessions);
+    s->kind->answer(s, state, &o);
+    rpc_reply_end(call, &o);
 }
 
 /* An outgoing copy shows how far the message got, as a read of the log does. */

@@ -25,8 +25,8 @@ struct send_kind {
     enum rpc_error (*check_client)(struct intake *in, const char **message); /* may be NULL */
     /* Hand s->item to the store, filled from s->in; ends in send_stored(). */
     void (*store)(struct send *s);
-    /* Add to the answer what only this operation says: keys, and send_answer_state(). */
-    void (*answer)(const struct send *s, enum dm_state state, json_t *payload);
+    /* Write into the answer what only this operation says: keys, and send_answer_state(). */
+    void (*answer)(const struct send *s, enum dm_state state, struct json_out *o);
 };
 
 /* What the store says about any of them. */
@@ -68,6 +68,6 @@ void send_start(struct rpc_call *call, const struct send_kind *kind);
 /* The store is done with s->item; s->result is set if `st` is DB_OK. */
 void send_stored(struct send *s, enum db_status st);
 /* Add `deliveryState`: as it is for a client, always "accepted" for a server. */
-void send_answer_state(const struct send *s, enum dm_state state, json_t *payload);
+void send_answer_state(const struct send *s, enum dm_state state, struct json_out *o);
 
 #endif

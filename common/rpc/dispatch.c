@@ -141,6 +141,18 @@ void rpc_reply(struct rpc_call *call, json_t *payload)
     finish(call, RPC_OK, text, len);
 }
 
+void rpc_reply_begin(const struct rpc_call *call, struct json_out *o, size_t payload_bytes)
+{
+    rpc_answer_begin(o, call->req.op, call->req.request_id, payload_bytes);
+}
+
+void rpc_reply_end(struct rpc_call *call, struct json_out *o)
+{
+    size_t len;
+    char *text = json_out_end(o, &len);
+    finish(call, RPC_OK, text, len);
+}
+
 void rpc_fail(struct rpc_call *call, enum rpc_error e, const char *message)
 {
     fail_with(call, e, message, NULL);

@@ -58,6 +58,10 @@ int64_t rpc_started_us(const struct rpc_call *call);
  * warning. */
 void rpc_reply(struct rpc_call *call, json_t *payload);
 void rpc_fail(struct rpc_call *call, enum rpc_error e, const char *message);
+/* The same answer as rpc_reply(), written without a tree: between the two come the members of the
+ * payload. `payload_bytes`: about how long it will be. */
+void rpc_reply_begin(const struct rpc_call *call, struct json_out *o, size_t payload_bytes);
+void rpc_reply_end(struct rpc_call *call, struct json_out *o);
 /* 429 and 503 with `retryAfterMs` in the payload. */
 void rpc_fail_retry(struct rpc_call *call, enum rpc_error e, const char *message,
                     int64_t retry_after_ms);

@@ -9,11 +9,9 @@
  */
 #include "rpc/envelope.h"
 
-#include "util/buf.h"
 #include "util/mem.h"
 
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -250,101 +248,71 @@ void rpc_answer_free(struct rpc_answer *a)
 
 /* --- writing --- */
 
-static void put(struct buf *b, const char *s)
-{
-    (void)buf_append(b, s, strlen(s)); /* unbounded: cannot fail */
-}
+/* What an envelope takes without its payload, more or less. */
+enum { ENVELOPE_BYTES = 160 };
 
-/* A JSON string. `s` is UTF-8: it was parsed by us before, or is one of our constants. */
-static void put_string(struct buf *b, const char *s)
+static char *finish(struct json_out *o, const json_t *payload, size_t *len)
 {
-    char esc[8];
-    put(b, "\"");
-    for (size_t run; *s; s += run) {
-        run = 0;
-        while (s[run] && s[run] != '"' && s[run] != '\\' && (unsigned char)s[run] >= 0x20)
-            run++;
-        if (run > 0) {
-            (void)buf_append(b, s, run);
-            continue;
-        }
-        (void)snprintf(esc, sizeof esc, "\\u%04x", (unsigned)(unsigned char)*s);
-        put(b, esc);
-        run = 1;
-    }
-    put(b, "\"");
-}
-
-static int put_chunk(const char *chunk, size_t n, void *b)
-{
-    (void)buf_append(b, chunk, n);
-    return 0;
-}
-
-/* `,"payload":…}` and the end of the text. */
-static char *finish(struct buf *b, const json_t *payload, size_t *len)
-{
-    put(b, ",\"payload\":");
+    shine_assert(!payload || json_is_object(payload));
     if (payload)
-        shine_assert(json_is_object(payload) &&
-                     json_dump_callback(payload, put_chunk, b, JSON_COMPACT) == 0);
+        json_out_tree(o, "payload", payload);
     else
-        put(b, "{}");
-    (void)buf_append(b, "}", 2); /* with the NUL */
-    *len = buf_len(b) - 1;
-    shine_assert(b->off == 0); /* nothing was consumed: the storage is the text */
-    return (char *)b->data;
+        json_out_open(o, "payload");
+    return json_out_end(o, len);
 }
 
-static struct buf begin(const char *op)
+static void begin(struct json_out *o, const char *op, size_t payload_bytes)
 {
-    struct buf b;
-    buf_init(&b, 0);
-    put(&b, "{\"op\":");
-    put_string(&b, op);
-    return b;
+    json_out_begin(o, ENVELOPE_BYTES + payload_bytes);
+    json_out_string(o, "op", op);
 }
 
-static struct buf begin_answer(const char *op, const char *request_id, enum rpc_error e)
+static void begin_answer(struct json_out *o, const char *op, const char *request_id,
+                         enum rpc_error e, size_t payload_bytes)
 {
-    char status[48];
-    struct buf b = begin(op);
-    put(&b, ",\"requestId\":");
-    put_string(&b, request_id);
-    (void)snprintf(status, sizeof status, ",\"status\":%d,\"ok\":%s", rpc_error_status(e),
-                   e == RPC_OK ? "true" : "false");
-    put(&b, status);
-    return b;
+    begin(o, op, payload_bytes);
+    json_out_string(o, "requestId", request_id);
+    json_out_int(o, "status", rpc_error_status(e));
+    json_out_bool(o, "ok", e == RPC_OK);
 }
 
 char *rpc_answer_ok(const char *op, const char *request_id, const json_t *payload, size_t *len)
 {
-    struct buf b = begin_answer(op, request_id, RPC_OK);
-    return finish(&b, payload, len);
+    struct json_out o;
+    begin_answer(&o, op, request_id, RPC_OK, 0);
+    return finish(&o, payload, len);
+}
+
+void rpc_answer_begin(struct json_out *o, const char *op, const char *request_id,
+                      size_t payload_bytes)
+{
+    begin_answer(o, op, request_id, RPC_OK, payload_bytes);
+    json_out_open(o, "payload");
 }
 
 char *rpc_answer_error(const char *op, const char *request_id, enum rpc_error e,
                        const char *message, const json_t *payload, size_t *len)
 {
-    struct buf b = begin_answer(op, request_id, e);
-    put(&b, ",\"error\":");
-    put_string(&b, rpc_error_name(e));
-    put(&b, ",\"message\":");
-    put_string(&b, message ? message : "");
-    return finish(&b, payload, len);
+    struct json_out o;
+    begin_answer(&o, op, request_id, e, 0);
+    json_out_string(&o, "error", rpc_error_name(e));
+    json_out_string(&o, "message", message ? message : "");
+    return finish(&o, payload, len);
 }
 
-char *rpc_event(const char *op, const json_t *payload, size_t *len)
+void rpc_event_begin(struct json_out *o, const char *op, size_t payload_bytes)
 {
-    struct buf b = begin(op);
-    put(&b, ",\"event\":true,\"status\":200,\"ok\":true");
-    return finish(&b, payload, len);
+    begin(o, op, payload_bytes);
+    json_out_bool(o, "event", true);
+    json_out_int(o, "status", 200);
+    json_out_bool(o, "ok", true);
+    json_out_open(o, "payload");
 }
 
 char *rpc_request_text(const char *op, const char *request_id, const json_t *payload, size_t *len)
 {
-    struct buf b = begin(op);
-    put(&b, ",\"requestId\":");
-    put_string(&b, request_id);
-    return finish(&b, payload, len);
+    struct json_out o;
+    begin(&o, op, 0);
+    json_out_string(&o, "requestId", request_id);
+    return finish(&o, payload, len);
 }

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "rpc/error.h"
+#include "rpc/json_out.h"
 
 #define RPC_REQUEST_ID_MAX 128 /* bytes */
 #define RPC_OP_MAX         128 /* bytes */
@@ -41,8 +42,13 @@ void rpc_request_free(struct rpc_request *req);
 char *rpc_answer_ok(const char *op, const char *request_id, const json_t *payload, size_t *len);
 char *rpc_answer_error(const char *op, const char *request_id, enum rpc_error e,
                        const char *message, const json_t *payload, size_t *len);
-char *rpc_event(const char *op, const json_t *payload, size_t *len);
 char *rpc_request_text(const char *op, const char *request_id, const json_t *payload, size_t *len);
+
+/* The two that are sent for every message, to be written without a tree: after the beginning come
+ * the members of the payload, then json_out_end(). `payload_bytes`: about how long it will be. */
+void rpc_answer_begin(struct json_out *o, const char *op, const char *request_id,
+                      size_t payload_bytes);
+void rpc_event_begin(struct json_out *o, const char *op, size_t payload_bytes);
 
 /* An answer (or event) received by a client of the protocol. `root` owns everything. */
 struct rpc_answer {

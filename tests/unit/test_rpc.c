@@ -203,7 +203,18 @@ static void answers_have_the_documented_form(void **state)
     rpc_answer_free(&a);
     free(s);
 
-    s = rpc_event("X", payload, &len);
+    struct json_out o;
+    rpc_answer_begin(&o, "X", "r\"", 100);
+    json_out_int(&o, "a", 1);
+    s = json_out_end(&o, &len);
+    assert_string_equal(s, "{\"op\":\"X\",\"requestId\":\"r\\u0022\",\"status\":200,\"ok\":true,"
+                           "\"payload\":{\"a\":1}}");
+    assert_int_equal(len, strlen(s));
+    free(s);
+
+    rpc_event_begin(&o, "X", 0);
+    json_out_int(&o, "a", 1);
+    s = json_out_end(&o, &len);
     assert_string_equal(
         s, "{\"op\":\"X\",\"event\":true,\"status\":200,\"ok\":true,\"payload\":{\"a\":1}}");
     assert_true(rpc_answer_parse(s, len, &a));
