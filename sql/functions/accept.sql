@@ -153,6 +153,8 @@ BEGIN
             WHEN v_action[2 * i - 1] = 0 AND v_action[2 * i] = 0
                  AND (d.from_login IS NOT NULL OR v_skip[i] OR v_not[2 * i] IS NOT TRUE
                       OR v_not[2 * i - 1]) THEN 0
+            -- A courier copy whose new owner had deleted it is gone, and with it all there was to carry.
+            WHEN v_not[2 * i - 1] AND v_not[2 * i] THEN 0
             WHEN d.from_login IS NULL THEN 1
             WHEN (v_cur_rev[2 * i - 1], v_cur_reenc[2 * i - 1])
                  > (d.revision_time_ms, d.reencrypted_at_ms) THEN 2
@@ -207,7 +209,7 @@ BEGIN
             array_agg(changed), array_agg(synced), array_agg(push_due))
         FROM (
             SELECT c, CASE WHEN c % 2 = 0 THEN p_from[i] ELSE p_to[i] END AS owner,
-                   CASE WHEN c % 2 = 0 THEN v_action[c] IN (1, 2, 4) OR v_action[c - 1] IN (1, 2, 4)
+                   CASE WHEN c % 2 = 0 THEN v_action[c] IN (1, 2, 4) OR v_action[c - 1] IN (1, 2, 4, 5)
                         ELSE v_action[c] > 0 END AS changed,
                    p_source[i] IS NOT DISTINCT FROM s.second AND v_same[c]
                    AND (c % 2 = 1 OR v_same[c - 1]) AS synced,

@@ -100,6 +100,13 @@ BEGIN
     IF v_gone THEN
         DELETE FROM signed_messages m USING generate_series(1, v_n) c
         WHERE o_action[c] = 5 AND m.owner_login = v_owner[c] AND m.message_key = o_key[c];
+        -- A delivery row goes with the last of its two copies.
+        DELETE FROM dm_delivery_state d USING generate_series(1, v_n) c,
+            LATERAL (SELECT p_from[i] AS author, p_base[i] || '|' || (p_type[i] + 1)::text AS key
+                     FROM (SELECT (c + p_per - 1) / p_per AS i) y OFFSET 0) k
+        WHERE o_action[c] = 5 AND d.from_login = k.author AND d.outgoing_key = k.key
+          AND NOT EXISTS (SELECT FROM signed_messages m
+                          WHERE m.owner_login = k.author AND m.message_key = k.key);
     END IF;
     IF v_text THEN
         INSERT INTO conversations AS v (owner_login, with_login, last_message_key, last_time_ms,

@@ -138,7 +138,7 @@ BEGIN
             UNION ALL
             SELECT p_from[i], v_out_key[i], p_to[i], v_key[i], true, false
             FROM generate_series(1, v_n) i
-            WHERE v_from_second[i] IS NOT NULL AND v_action[i] IN (1, 2, 4)) x;
+            WHERE v_from_second[i] IS NOT NULL AND v_action[i] IN (1, 2, 4, 5)) x;
     END IF;
 
     v_ev_key := v_key;
