@@ -81,7 +81,8 @@ def run(command, seconds, log, **options):
 
 def environment(reports=None):
     """The environment of tests. Sanitizer reports go to files `reports`.PID, or to stderr."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS", "SHINE_"))}
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS", "SHINE_"))
+           or k == "SHINE_PROPERTY_SETS"}
     where = f":log_path={reports}" if reports else ""
     env["ASAN_OPTIONS"] = "detect_leaks=1:abort_on_error=0:strict_string_checks=1" + where
     env["UBSAN_OPTIONS"] = "print_stacktrace=1:halt_on_error=1" + where
@@ -176,7 +177,7 @@ def build(tally):
     env = environment()
     for variant in ("gcc", "san"):
         command = ["make", "--no-print-directory", "-k", f"-j{os.cpu_count()}",
-                   f"VARIANT={variant}", "all", "unit"]  # fmt: skip
+                   f"VARIANT={variant}", "all", "unit", "property-bin"]  # fmt: skip
         print(f"  building ({variant})", flush=True)
         status, output = run(command, 3600, LOGS / f"build-{variant}.log", env=env)
         if status != 0:

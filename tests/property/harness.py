@@ -3,7 +3,8 @@
 A run is one set in one order, in the names of users of its own, so that any number of runs share a
 database and its batches. `Harness.check` takes many at once: it hands them to two driver processes,
 compares what is stored with model.expect, checks what must hold for any data, hands everything over
-once more, and sees that nothing moves.
+once more, and sees that nothing moves. In some runs users who were served elsewhere then come to be
+served here, and after everything came again the result must be as if they always had been.
 """
 
 import base64
@@ -11,9 +12,10 @@ import random
 import subprocess
 import tempfile
 import time
+from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import model
 import sets as generator
@@ -27,15 +29,30 @@ KEY_B64 = base64.b64encode(bytes(32)).decode()
 
 @dataclass
 class Run:
-    """`sessions`: for each session the numbers of steps, in order; every step occurs somewhere."""
+    """`sessions`: for each session the numbers of steps, in order; every step occurs somewhere.
+    `moved`: who gets which servers after the first part; empty = there is no second part."""
 
     name: str
     servers: Dict[str, Tuple[str, ...]]
     steps: List[generator.Step]
     sessions: List[List[int]]
+    moved: Dict[str, Tuple[str, ...]] = field(default_factory=dict)
     prefix: str = ""
     ops: List[model.Op] = field(default_factory=list)
+    expected: Optional[model.Expected] = None
     problems: List[str] = field(default_factory=list)
+
+    def begin(self, prefix: str) -> None:
+        self.prefix, self.problems = prefix, []
+        self.ops = generator.instantiate(self.steps, prefix)
+        self.expect(self.servers)
+
+    def expect(self, servers: Mapping[str, Tuple[str, ...]]) -> None:
+        full = {self.prefix + u: list(s) for u, s in servers.items()}
+        self.expected = model.expect(generator.ME, full, self.ops, int(time.time() * 1000))
+
+    def smaller(self, steps: List[generator.Step], sessions: List[List[int]]) -> "Run":
+        return Run(self.name, self.servers, steps, [s for s in sessions if s], self.moved)
 
 
 def variants(s: generator.Set) -> List[Run]:
@@ -54,7 +71,12 @@ def variants(s: generator.Set) -> List[Run]:
         dealt[rng.randrange(3)].append(step)
     orders = [("as made", [list(range(n))]), ("shuffled 1", [shuffled()])]
     orders += [("shuffled 2", [shuffled()]), ("three sessions", [d for d in dealt if d])]
-    return [Run(name, s.servers, s.steps, sessions) for name, sessions in orders]
+    runs = [Run(name, s.servers, s.steps, sessions) for name, sessions in orders]
+    for run in runs[1:]:
+        for user, servers in s.servers.items():
+            if generator.ME not in servers and rng.random() < 0.6:
+                run.moved[user] = rng.choice(generator.MOVED)
+    return runs
 
 
 class Harness:
@@ -72,16 +94,35 @@ class Harness:
         self.rounds += 1
         mark = f"r{self.rounds:05d}_"
         for i, run in enumerate(runs):
-            run.prefix, run.problems = f"{mark}{i:05d}", []
-            run.ops = generator.instantiate(run.steps, run.prefix)
+            run.begin(f"{mark}{i:05d}")
         self._add_users(runs)
         self._feed(runs, again=False)
         first = self._read(mark)
         self._feed(runs, again=True)
         second = self._read(mark)
         for run in runs:
-            self._judge(run, first, second)
+            before, after = first[run.prefix], second[run.prefix]
+            run.problems += compare(run, run.servers, run.expected, before)
+            run.problems += unchanged(run.expected, before, after)
+        self._move([run for run in runs if run.moved and not run.problems], mark)
         return [run for run in runs if run.problems]
+
+    def _move(self, runs: Sequence[Run], mark: str) -> None:
+        cursor = self.db.cursor()
+        for run in runs:
+            for user, servers in run.moved.items():
+                urls = [f"wss://{s}/ws" for s in servers]
+                cursor.execute(
+                    "SELECT set_user_servers(%s, %s, %s, %s)",
+                    (generator.ME, run.prefix + user, list(servers), urls),
+                )
+            run.expect({**run.servers, **run.moved})
+        self._feed(runs, again=False)
+        rows = self._read(mark)
+        for run in runs:
+            servers = {**run.servers, **run.moved}
+            found = compare(run, servers, run.expected, rows[run.prefix])
+            run.problems += [f"after the move: {p}" for p in found]
 
     def log_errors(self) -> List[str]:
         """What PostgreSQL complained about: not even a deadlock that was repaired is fine."""
@@ -144,7 +185,7 @@ class Harness:
             complaint = stderr.read()
             # A batch that failed and went well item by item shows in the log only.
             if status not in (0, 1) or complaint:
-                raise RuntimeError(f"driver ended with {status}:\n{complaint[:8000]}")
+                raise RuntimeError(f"driver ended with {status}:\n{complaint[:2000]}")
             outputs.append(stdout.read())
             for f in (stdin, stdout, stderr):
                 f.close()
@@ -158,7 +199,7 @@ class Harness:
         for answer in answers:
             line, verdict, state = answer.split()
             run, n = origin[int(line)]
-            expected = self._expect(run)
+            expected = run.expected
             want = expected.verdicts[n]
             if again and expected.gone[n] and n % 2 == 0:
                 want = "deleted"
@@ -175,14 +216,6 @@ class Harness:
         row = expected.deliveries.get((c.from_, c.message_key()))
         return row.state if row else "accepted"
 
-    @staticmethod
-    def _expect(run: Run) -> model.Expected:
-        if not hasattr(run, "expected") or run.expected[0] is not run.ops:
-            servers = {run.prefix + u: list(s) for u, s in run.servers.items()}
-            now_ms = int(time.time() * 1000)
-            run.expected = run.ops, model.expect(generator.ME, servers, run.ops, now_ms)
-        return run.expected[1]
-
     # -- reading ---------------------------------------------------------------------------------
 
     TABLES = {
@@ -198,15 +231,10 @@ class Harness:
     }
 
     def _read(self, mark: str) -> Dict[str, Dict[str, List[Dict[str, Any]]]]:
-        """Rows of this round by table and prefix."""
+        """Rows of this round by prefix and table."""
         cursor = self.db.cursor()
-        cursor.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
-        present = {row[0] for row in cursor.fetchall()}
-        found: Dict[str, Dict[str, List[Dict[str, Any]]]] = {}
+        found = defaultdict(lambda: {table: [] for table in self.TABLES})
         for table, owner in self.TABLES.items():
-            rows = found[table] = {}
-            if table not in present:
-                continue
             cursor.execute(
                 f"SELECT * FROM {table} WHERE {owner} >= %s AND {owner} < %s",
                 (mark, mark[:-1] + chr(ord(mark[-1]) + 1)),
@@ -215,15 +243,8 @@ class Harness:
             for values in cursor.fetchall():
                 plain = (bytes(v) if isinstance(v, memoryview) else v for v in values)
                 row = dict(zip(columns, plain))
-                rows.setdefault(row[owner][:-1], []).append(row)
+                found[row[owner][:-1]][table].append(row)
         return found
-
-    def _judge(self, run: Run, first, second) -> None:
-        expected = self._expect(run)
-        before = {table: rows.get(run.prefix, []) for table, rows in first.items()}
-        after = {table: rows.get(run.prefix, []) for table, rows in second.items()}
-        run.problems += compare(run, expected, before)
-        run.problems += unchanged(expected, before, after)
 
 
 # -- failures ------------------------------------------------------------------------------------
@@ -232,10 +253,10 @@ class Harness:
 def minimise(harness: Harness, run: Run) -> Run:
     """Drop steps while it still goes wrong; the smallest run found, with its problems."""
     best = run
-    one = Run(run.name + ", one session", run.servers, run.steps, [sum(run.sessions, [])])
+    one = run.smaller(run.steps, [sum(run.sessions, [])])
     best = next(iter(harness.check([one])), best)
     while True:
-        smaller = harness.check([without for without in _smaller(best)])
+        smaller = harness.check(_smaller(best))
         if not smaller:
             return best
         best = min(smaller, key=_size)
@@ -251,12 +272,12 @@ def _smaller(run: Run) -> List[Run]:
     for drop in range(len(run.steps)):
         left = [[n - (n > drop) for n in s if n != drop] for s in run.sessions]
         steps = run.steps[:drop] + run.steps[drop + 1 :]
-        out.append(Run(run.name, run.servers, steps, [s for s in left if s]))
+        out.append(run.smaller(steps, left))
     for i, session in enumerate(run.sessions):
         for j, n in enumerate(session):
             if sum(s.count(n) for s in run.sessions) > 1:
                 left = run.sessions[:i] + [session[:j] + session[j + 1 :]] + run.sessions[i + 1 :]
-                out.append(Run(run.name, run.servers, run.steps, [s for s in left if s]))
+                out.append(run.smaller(run.steps, left))
     return [r for r in out if r.steps]
 
 
@@ -265,6 +286,7 @@ def report(s: generator.Set, run: Run, smallest: Run) -> str:
     lines += [f"    {p}" for p in run.problems[:8]]
     lines += ["  smallest run that goes wrong:"]
     lines += [f"    {u} is served by {', '.join(v)}" for u, v in smallest.servers.items()]
+    lines += [f"    later {u} is served by {', '.join(v)}" for u, v in smallest.moved.items()]
     lines += [f"    {n}: {generator.describe(step)}" for n, step in enumerate(smallest.steps)]
     lines += [f"    session {i}: steps {s}" for i, s in enumerate(smallest.sessions)]
     lines += [f"    -> {p}" for p in smallest.problems]

@@ -20,12 +20,11 @@ import sets as generator  # noqa: E402
 from support import pg  # noqa: E402
 
 AT_A_TIME = 300  # sets that share batches
-SHOWN = 5  # failures worked out
+SHOWN = 3  # failures worked out
 
 
-def run_sets(cluster, build, chosen, say=lambda text: None):
+def run_sets(harness, chosen, say=lambda text: None):
     """Reports of the sets that went wrong, at most SHOWN of them."""
-    harness = h.Harness(cluster, build)
     reports, wrong = [], 0
     for begin in range(0, len(chosen), AT_A_TIME):
         part = chosen[begin : begin + AT_A_TIME]
@@ -52,15 +51,15 @@ def main():
     parser.add_argument("--seed", type=int, help="default: from the clock")
     parser.add_argument("--only", type=int, help="the number of one set")
     parser.add_argument("--build", type=Path, default=HERE.parent.parent / "build")
-    parser.add_argument("--no-deletes", action="store_true", help="without tombstones")
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else int(time.time())
     print(f"seed {seed}", flush=True)
     numbers = range(options.sets) if options.only is None else [options.only]
-    chosen = [generator.make(seed, n, not options.no_deletes) for n in numbers]
+    chosen = [generator.make(seed, n) for n in numbers]
     begin = time.monotonic()
     with pg.Cluster() as cluster:
-        reports = run_sets(cluster, options.build, chosen, lambda t: print(t, flush=True))
+        harness = h.Harness(cluster, options.build)
+        reports = run_sets(harness, chosen, lambda t: print(t, flush=True))
     for text in reports:
         print(text)
     print(f"{len(chosen)} sets in {time.monotonic() - begin:.0f} s: ", end="")

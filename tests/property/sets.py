@@ -20,6 +20,8 @@ RECEIPT_LATER = (0, 0, 2, 4)
 REENCRYPTED = (0, 0, 0, BASE_MS + 15)
 # Ways a user may be served: here alone, here and elsewhere in either order, elsewhere.
 SERVED = ((ME,), (ME,), (ME, SECOND), (SECOND, ME), (ME, FOREIGN), (FOREIGN,), (FOREIGN, SECOND))
+# Ways a user who was served elsewhere may come here.
+MOVED = ((ME,), (ME, SECOND), (FOREIGN, ME))
 
 
 class Draft(NamedTuple):
@@ -101,12 +103,12 @@ class _Maker:
     def receipt_pair(self) -> Step:
         from_, to = self.parties()
         ref = self.rng.choice(self.times), self.rng.choice(self.nonces)
-        # A receipt has a key of its own; equal keys with another readAtMs only from liars. They
-        # name the same text: two texts under one key have no result that all orders agree on.
+        # A receipt has a key of its own; equal keys with another readAtMs come from liars only, and
+        # name the same text here: two texts under one key have no result that all orders agree on.
         stamp = ref[0] + self.rng.choice(RECEIPT_LATER), ref[1]
         body = self.receipt_body(ref)
         incoming, outgoing = (self.draft(t, from_, to, *stamp, body=body) for t in (3, 4))
-        if self.rng.random() < 0.1:
+        if self.rng.random() < 0.1:  # only a client must send a pair
             other = replace(outgoing.container, body=self.receipt_body(ref))
             outgoing = outgoing._replace(container=other)
         self.known.append(incoming)
@@ -140,14 +142,13 @@ class _Maker:
 assert all(b - a not in (2, 4) for a in TIMES for b in TIMES)
 
 
-def make(seed: int, number: int, deletes: bool = True) -> Set:
+def make(seed: int, number: int) -> Set:
     """The set of this seed and number, always the same."""
     rng = random.Random(f"{seed}/{number}")
     maker = _Maker(rng)
     ways = [maker.text_pair] * 4 + [maker.receipt_pair] * 2 + [maker.incoming] * 2
-    if deletes:
-        # Most sets hold a few tombstones, some none, some little else.
-        ways += [maker.tombstone] * rng.choice((0, 1, 3, 3, 8))
+    # Most sets hold a few tombstones, some none, some little else.
+    ways += [maker.tombstone] * rng.choice((0, 1, 3, 3, 8))
     steps = [rng.choice(ways)() for _ in range(rng.randint(3, 12))]
     return Set(seed, number, maker.servers, steps)
 
