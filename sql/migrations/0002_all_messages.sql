@@ -98,6 +98,8 @@ COMMENT ON TABLE user_events IS 'Event log of each served owner, numbered 1, 2, 
 COMMENT ON TABLE users IS 'Everybody this server knows: who is served here and who writes with them. Rows are removed by nobody.';
 COMMENT ON TABLE sync_servers IS 'Partner servers: asked about unknown users, dialled under the address given here. Never a delivery route by themselves. Only operators remove rows.';
 COMMENT ON TABLE active_sessions IS 'Sessions (devices) of the users served here, connected or not. A row goes when the user closes the session.';
+COMMENT ON TABLE user_keys IS 'Every client key ever accepted for a user; old messages are verified against any of them. Rows go with their user only.';
+COMMENT ON TABLE user_access_servers_current IS 'The one or two servers that keep a user''s messages now: the routes of every delivery. Change it with set_user_servers(), which replaces the rows and rewrites what depends on them.';
 COMMENT ON TABLE sync_leases IS 'Replication work per owner and second server. Rows stay; they are few.';
 
 -- --- functions and views whose parameters or columns change; their files create them again ---

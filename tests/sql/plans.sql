@@ -1,7 +1,7 @@
 -- The cost of the hot calls does not grow with what is stored: buffers touched are counted with a
 -- small and with a large database, in one session, whose plans were made while it was empty.
 \ir support.psql
-SELECT plan(8);
+SELECT plan(15);
 SELECT make_users();
 SET enable_seqscan = on;
 
@@ -22,6 +22,9 @@ END $$;
 -- Warm up on the empty database, so that plans are cached.
 SELECT send(msg('alice','bob', i), msg('alice','far', i), msg('two','bob', i)) FROM generate_series(1, 8) i;
 SELECT finish('alice|far|1000|' || i || '|2', 1, 2) FROM generate_series(1, 7) i;
+SELECT read_pair('bob', 'alice', i, 1500, 500 + i), bury(6, 'tom', 'tom', i, n => 900 + i), bury(8, 'tom', 'tom', until => 5, n => 920 + i) FROM generate_series(1, 8) i;
+SELECT send(msg('tom','bob', i)) FROM generate_series(1, 8) i;
+SELECT count(*) FROM generate_series(1, 8) i, list_conversations('alice', 10, -1, '', 100000);
 SELECT count(*) FROM generate_series(1, 8) i, get_history('alice', 'bob', 10, -1, '', 100000), events_since('{alice}', '{0}', 1, 1);
 
 INSERT INTO users SELECT 'u' || i, 'key', NULL, NULL, 'local', 0, 0 FROM generate_series(1, 20000) i;
@@ -37,6 +40,18 @@ INSERT INTO dm_delivery_state (from_login, outgoing_key, base_key, incoming_key,
 SELECT 'alice', format('alice|far|%s|%s|2', i, i), '', '', 'far', 0, 0, CASE WHEN i % 50 = 0 THEN 'accepted' ELSE 'delivered' END,
        1, 0, CASE WHEN i % 50 = 0 THEN now_ms() + (i - 10000) * 100 END, 'x', 0
 FROM generate_series(10001, 110000) i;
+INSERT INTO signed_messages (owner_login, message_key, base_key, from_login, to_login, message_type, courier, time_ms, nonce,
+    revision_time_ms, reencrypted_at_ms, created_at_ms, stored_at_ms, digest, blob, ref_time_ms, ref_nonce)
+SELECT 'alice', format('bob|alice|%s|%s|3', i, i), format('bob|alice|%s|%s', i, i), 'bob', 'alice', 3, false, i, i, 0, 0, 0, 0, ''::bytea, 'x'::bytea, i - 1, i - 1
+FROM generate_series(10001, 60000) i
+UNION ALL
+SELECT 'far', format('alice|far|%s|%s|1', i, i), format('alice|far|%s|%s', i, i), 'alice', 'far', 1, true, i, i, 0, 0, 0, 0, ''::bytea, 'x'::bytea, NULL::bigint, NULL::bigint
+FROM generate_series(10001, 60000, 2) i;
+INSERT INTO message_tombstones SELECT 'tom', format('tom|bob|%s|%s', i, i), true FROM generate_series(10001, 60000) i;
+INSERT INTO conversation_tombstones SELECT 'tom', 'u' || i, i, i FROM generate_series(1, 20000) i;
+INSERT INTO read_marks SELECT 'tom', 'u' || i % 100, i, format('u%s|tom|%s|%s|1', i % 100, i, i), i FROM generate_series(1, 20000) i;
+UPDATE user_event_heads SET has_marks = true, has_tombstones = true WHERE owner_login = 'tom';
+INSERT INTO conversations SELECT 'u' || i, 'u' || j, NULL, NULL, 0, 0 FROM generate_series(1, 2000) i, generate_series(1, 10) j;
 ANALYZE;
 
 SELECT few($$SELECT * FROM send(msg('alice','bob', (random() * 1e9)::bigint))$$, 400, 'one pair');
@@ -44,6 +59,13 @@ SELECT few($$SELECT * FROM recv(msg('far','bob', (random() * 1e9)::bigint))$$, 3
 SELECT few($$SELECT * FROM finish('alice|far|1000|8|2', 1, 2)$$, 150, 'one result');
 SELECT few($$SELECT * FROM get_history('alice', 'bob', 20, 30000, '', 100000)$$, 300, 'a page of history from the middle');
 SELECT few($$SELECT * FROM events_since(ARRAY['u5', 'u10000', 'u19999'], '{0,2,3}', 100, 100000)$$, 100, 'events of three owners');
+SELECT few($$SELECT * FROM send(msg('tom','bob', (random() * 1e9)::bigint))$$, 450, 'one pair of somebody with many tombstones and marks');
+SELECT few($$SELECT * FROM read_pair('bob','alice', 20000, 1500, (random() * 1e9)::bigint, ref_time => 20000)$$, 450, 'one receipt');
+SELECT few($$SELECT * FROM bury(5, 'alice', 'bob', 20000, n => (random() * 1e9)::bigint, ref_time => 20000)$$, 450, 'one message deleted for both');
+SELECT few($$SELECT * FROM bury(6, 'alice', 'far', 20001, n => (random() * 1e9)::bigint, ref_time => 20001)$$, 450, 'one message deleted for oneself');
+SELECT few($$SELECT * FROM bury(7, 'alice', 'far', until => 10009, n => (random() * 1e9)::bigint, time_ms => 20000)$$, 600, 'the beginning of a long conversation, courier copies among it');
+SELECT few($$SELECT * FROM list_conversations('alice', 20, -1, '', 100000)$$, 200, 'a page of conversations');
+SELECT few($$SELECT * FROM send(msg('alice','tom', (random() * 1e9)::bigint, 9))$$, 450, 'one pair to somebody with tombstones');
 SELECT few($$SELECT set_user_servers('home', 'faye', '{x,y}', '{wss://x/ws,wss://y/ws}')$$, 150, 'a change of servers');
 SELECT few($$SELECT unregister_process('p9')$$, 100, 'a clean stop: only the rows that wait are looked at');
 -- What a claim will read: due rows only, in order.

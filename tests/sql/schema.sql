@@ -1,7 +1,7 @@
 -- What newcomers and other parts rely on: comments everywhere, the clock that tests can replace,
 -- planner settings on every function of the write path, the views.
 \ir support.psql
-SELECT plan(14);
+SELECT plan(17);
 SELECT make_users();
 
 SELECT is_empty($$SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'v')
@@ -14,7 +14,7 @@ SELECT is_empty($$SELECT c.relname, a.attname FROM pg_class c JOIN pg_attribute 
     AND c.relname NOT IN ('schema_migrations') AND col_description(c.oid, a.attnum) IS NULL$$, 'and every column');
 SELECT is_empty($$SELECT p.proname FROM pg_proc p WHERE p.pronamespace = 'public'::regnamespace
     AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = p.oid AND d.deptype = 'e')
-    AND p.proname NOT IN ('move_clock', 'make_users', 'msg', 'send', 'recv', 'finish', 'broken')
+    AND p.proname NOT IN ('move_clock', 'make_users', 'msg', 'send', 'recv', 'finish', 'broken', 'read_pair', 'read_in', 'bury')
     AND obj_description(p.oid) IS NULL$$, 'and every function');
 SELECT is_empty($$SELECT c.relname, a.attname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
     JOIN pg_index i ON i.indrelid = c.oid AND a.attnum = ANY (i.indkey)
@@ -50,10 +50,21 @@ SELECT is((SELECT array_agg((from_login, to_login, state, attempt, next_attempt,
                ORDER BY outgoing_key) FROM v_delivery),
     ARRAY['(alice,bob,delivered,1,never,"","",home,"6 s")', '(alice,far,accepted,1,"in 24 s","p1 for 24 s","","","6 s")',
           '(alice,far,accepted,2,"in 24 s","","x: refused","","6 s")'], 'v_delivery');
+SELECT send(msg('alice','lost', 9));
 SELECT move_clock(27000);
+SELECT results_eq($$SELECT peer, accepted, delivered, failed, under_way, due, oldest_due, oldest_accepted FROM v_delivery_summary ORDER BY peer$$,
+    $$VALUES (''::text COLLATE "C", 1::bigint, 0::bigint, 0::bigint, 1::bigint, 0::bigint, '', '27 s'), ('home', 0, 1, 0, 0, 0, '', ''), ('x', 2, 0, 0, 0, 2, '3 s', '33 s')$$, 'v_delivery_summary');
+DELETE FROM dm_delivery_state WHERE to_login = 'lost';
+SELECT read_pair('alice', 'far', 1, 1500); SELECT bury(5, 'alice', 'far', 77), bury(7, 'alice', 'bob', until => 10);
+SELECT results_eq($$SELECT what, state FROM v_delivery WHERE what <> 'text' ORDER BY 1$$,
+    $$VALUES ('delete conversation'::text COLLATE "default", 'delivered' COLLATE "C"), ('delete message', 'accepted'), ('receipt', 'accepted')$$, 'receipts and tombstones in v_delivery');
+SELECT is_empty($$SELECT c.relname, obj_description(c.oid) FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r'
+    AND c.relname IN ('users','user_keys','user_access_servers_current','sync_servers','processes','active_sessions','signed_messages','dm_delivery_state',
+                      'dm_sync_outbox','sync_leases','user_event_heads','user_events','message_tombstones','conversation_tombstones','read_marks','conversations')
+    AND obj_description(c.oid) !~ '(remove|go |goes|trimmed|stay|replaces)' $$, 'every table says what removes its rows');
 SELECT is((SELECT (next_attempt, lease)::text FROM v_delivery WHERE outgoing_key = 'alice|far|1000|1|2'), '("overdue 3 s","p1 ran out 3 s ago")', 'overdue');
 SELECT is((SELECT (p.state, p.sessions, s.state, s.behind, u.servers)::text FROM v_processes p, v_sessions s, v_users u WHERE u.login = 'two'),
-    '(dead,1,lost,3,"home wss://home/ws, other wss://other/ws")', 'v_processes, v_sessions, v_users');
+    '(dead,1,lost,7,"home wss://home/ws, other wss://other/ws")', 'v_processes, v_sessions, v_users');
 SELECT results_eq($$SELECT ms_in_words(m) FROM unnest('{0,59999,60000,61000,3600000,3660000,90000000,-1000}'::bigint[]) m$$,
     $$VALUES ('0 s'), ('59 s'), ('1 min'), ('1 min 1 s'), ('1 h'), ('1 h 1 min'), ('1 d 1 h'), ('-1 s')$$, 'spans in words');
 SELECT * FROM finish();
