@@ -102,25 +102,36 @@ static void on_recipient(void *ctx, enum directory_result r, const struct direct
     find_users(in);
 }
 
+/* The server that this connection says it is: it may know users whom we do not. */
+static const char *sender_of(const struct intake *in)
+{
+    const char *peer = session_peer(session_of(in->call));
+    return peer ? peer : "";
+}
+
 static void find_users(struct intake *in)
 {
     const struct dm_container *c = &in->copies[0].c;
     const struct directory_user *u;
     if (!in->have_author) {
         if (!(u = directory_peek(in->f->directory, c->from))) {
-            directory_fetch(in->f->directory, c->from, on_author, in);
+            directory_fetch_from(in->f->directory, c->from, sender_of(in), on_author, in);
             return;
         }
         in->author = *u;
         in->have_author = true;
     }
     if (!in->have_recipient) {
-        if (!(u = directory_peek(in->f->directory, c->to))) {
-            directory_fetch(in->f->directory, c->to, on_recipient, in);
+        if ((u = directory_peek(in->f->directory, c->to))) {
+            in->recipient = *u;
+            in->have_recipient = true;
+        } else if (!in->verified) {
+            verify(in); /* first: strangers must not make us look up whomever they like */
+            return;
+        } else {
+            directory_fetch_from(in->f->directory, c->to, sender_of(in), on_recipient, in);
             return;
         }
-        in->recipient = *u;
-        in->have_recipient = true;
     }
     judge(in);
 }
@@ -157,7 +168,10 @@ static void judge(struct intake *in)
             return;
         }
     }
-    verify(in);
+    if (in->verified)
+        in->accepted(in);
+    else
+        verify(in);
 }
 
 /* --- signatures --- */
@@ -176,23 +190,42 @@ static void on_author_again(void *ctx, enum directory_result r, const struct dir
     if (!found(in, r, "the author is unknown here"))
         return;
     in->author_fresh = true;
-    bool same = memcmp(in->author.client_key, user->client_key, DM_KEY_BYTES) == 0;
     in->author = *user;
-    if (same)
-        refuse(in, RPC_BAD_SIGNATURE, "not signed by the author's key");
+    verify(in);
+}
+
+/* A key that a server without standing told us may be the wrong one: before a message is called
+ * forged, those with standing are asked. If they cannot be, it is not. */
+static void on_author_confirmed(void *ctx, enum directory_result r,
+                                const struct directory_user *user)
+{
+    struct intake *in = ctx;
+    if (r == DIRECTORY_FOUND)
+        in->author = *user;
+    if (r == DIRECTORY_UNAVAILABLE)
+        (void)found(in, r, "");
     else
         verify(in);
 }
 
 static void verify(struct intake *in)
 {
+    struct directory *d = in->f->directory;
+    const char *author = in->copies[0].c.from;
     if (signed_by_author(in)) {
-        in->accepted(in);
-    } else if (in->author_fresh) {
-        refuse(in, RPC_BAD_SIGNATURE, "not signed by the author's key");
-    } else {
+        in->verified = true;
+        if (in->have_recipient)
+            in->accepted(in);
+        else
+            find_users(in);
+    } else if (!in->author_fresh) {
         /* The key was remembered, and may have been replaced at the source meanwhile. */
-        directory_forget(in->f->directory, in->copies[0].c.from);
-        directory_fetch(in->f->directory, in->copies[0].c.from, on_author_again, in);
+        directory_forget(d, author);
+        directory_fetch_from(d, author, sender_of(in), on_author_again, in);
+    } else if (in->author.provisional && !in->author_confirmed) {
+        in->author_confirmed = true;
+        directory_refresh(d, author, on_author_confirmed, in);
+    } else {
+        refuse(in, RPC_BAD_SIGNATURE, "not signed by the author's key");
     }
 }

@@ -1,10 +1,12 @@
 /*
  * The way in of signed containers, the same for every operation that brings them: parse, find both
- * users, judge what binds clients only, check the signatures.
+ * users, judge what binds clients only, check the signatures. A recipient who must be looked up is
+ * looked up when the signatures have been checked.
  *
  *   read -> find users -> judge -> verify ----> accepted()
  *     \________\____________\________\_______-> refused()   (the call was answered)
- *                ^____________________/  once: a cached key that does not fit is read again
+ *                ^____________________/  once: a cached key that does not fit is read again; once
+ *                                        more if it is provisional
  *
  * An operation keeps a struct intake in its own and gets exactly one of the two continuations, as
  * the last act of intake_start() or from the loop.
@@ -41,7 +43,9 @@ struct intake {
     const char *source; /* sourceServerLogin, borrowed from the payload; "" if none */
     struct directory_user author, recipient;
     bool have_author, have_recipient;
-    bool author_fresh; /* its key was read for this request */
+    bool author_fresh;     /* its key was read for this request */
+    bool author_confirmed; /* and, being provisional, looked up afresh */
+    bool verified;         /* signed by the author */
 };
 
 /* Begin. Ends in one of the two continuations, possibly before this returns. */

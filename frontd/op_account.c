@@ -7,8 +7,9 @@
 #include "frontd/ops.h"
 
 #include "daemon/settings.h"
+#include "directory/record.h"
 #include "frontd/auth.h"
-#include "net/ws.h"
+#include "frontd/session.h"
 #include "rpc/fields.h"
 #include "store/users.h"
 #include "util/base64.h"
@@ -74,50 +75,52 @@ static void get_user_done(void *ctx, enum db_status st, const struct store_user 
         (void)json_array_append_new(servers,
                                     json_pack("{s:s, s:s}", "serverLogin", user->servers[i].login,
                                               "url", user->servers[i].url));
-    rpc_reply(call, json_pack("{s:b, s:s, s:s, s:o, s:s*, s:s*}", "exists", 1, "login", user->login,
-                              "clientKey", key, "accessServers", servers, "encKey", user->enc_key,
-                              "encKeySigB64", user->enc_key_sig));
+    rpc_reply(call,
+              json_pack("{s:b, s:s, s:s, s:o, s:s, s:s*, s:s*}", "exists", 1, "login", user->login,
+                        "clientKey", key, "accessServers", servers, "source", user->source,
+                        "encKey", user->enc_key, "encKeySigB64", user->enc_key_sig));
+}
+
+static void get_user_looked_up(void *ctx, enum directory_result r, const struct directory_user *u)
+{
+    struct rpc_call *call = ctx;
+    (void)u;
+    if (r == DIRECTORY_UNAVAILABLE)
+        frontd_fail_directory(call);
+    else
+        store_get_user(frontd_of(call)->store,
+                       json_string_value(json_object_get(rpc_payload(call), "login")),
+                       get_user_done, call);
 }
 
 /* Reads the table, not the cache: the access servers may have changed. */
 void frontd_get_user(struct rpc_call *call)
 {
+    struct frontd *fr = frontd_of(call);
     struct rpc_fields f = rpc_fields_of(rpc_payload(call));
     const char *login;
-    if (!rpc_str(&f, "login", 256, &login))
+    bool look_up = false;
+    if (!rpc_str(&f, "login", 256, &login) || !rpc_bool_opt(&f, "lookup", &look_up))
         rpc_fail(call, RPC_BAD_FIELDS, f.problem);
     else if (!dm_login_valid(login)) /* nobody can have it */
         rpc_reply(call, json_pack("{s:b}", "exists", 0));
+    else if (look_up && session_login(session_of(call))) /* strangers and servers start none */
+        directory_fetch(fr->directory, login, get_user_looked_up, call);
     else
-        store_get_user(frontd_of(call)->store, login, get_user_done, call);
+        store_get_user(fr->store, login, get_user_done, call);
 }
 
 /* --- AddUser --- */
 
-/* The request, borrowed from the payload, which lives as long as the call. */
+/* The request, borrowed from the payload, which lives as long as the call. Freed where it is
+ * answered. */
 struct add_user {
+    struct rpc_call *call;
     const char *login, *client_key, *enc_key, *enc_key_sig;
     int64_t time_ms;
     uint8_t signature[DM_SIG_BYTES];
     struct store_user user;
 };
-
-/* One server login and URL of the list. */
-static bool read_route(const json_t *item, struct store_route *r)
-{
-    struct rpc_fields f = rpc_fields_of(item);
-    const char *login, *url;
-    struct ws_url parsed;
-    if (!json_is_object(item) || !rpc_str(&f, "serverLogin", SHINE_SERVER_LOGIN_MAX, &login) ||
-        !rpc_str(&f, "url", SHINE_URL_MAX, &url))
-        return false;
-    if (!settings_server_login_valid(login) || !ws_url_parse(url, &parsed) || !parsed.tls ||
-        strpbrk(url, ",= "))
-        return false;
-    memcpy(r->login, login, strlen(login) + 1);
-    memcpy(r->url, url, strlen(url) + 1);
-    return true;
-}
 
 static enum rpc_error read_servers(struct rpc_fields *f, struct store_user *user,
                                    const char **message)
@@ -132,7 +135,7 @@ static enum rpc_error read_servers(struct rpc_fields *f, struct store_user *user
     *message = "accessServers must be one or two of {serverLogin, url:\"wss://…\"}";
     user->n_servers = (unsigned)json_array_size(list);
     for (unsigned i = 0; i < user->n_servers; i++)
-        if (!read_route(json_array_get(list, i), &user->servers[i]))
+        if (!record_read_route(json_array_get(list, i), &user->servers[i]))
             return RPC_BAD_FIELDS;
     bool same = user->n_servers == 2 && strcmp(user->servers[0].login, user->servers[1].login) == 0;
     return user->n_servers == 0 || same ? RPC_BAD_FIELDS : RPC_OK;
@@ -175,61 +178,105 @@ static enum rpc_error check_proof(struct rpc_fields *f, struct add_user *a, char
     return ok ? RPC_OK : RPC_BAD_SIGNATURE;
 }
 
-static void add_user_done(void *ctx, enum db_status st, enum store_add verdict)
+/*
+ * Added at once if this server knows the login already (the table decides); otherwise when no other
+ * server knows it:
+ *
+ *   add_user_known -> add_user_elsewhere -> add_user_done
+ *         \____________________________________^
+ */
+static void add_user_known(void *ctx, enum db_status st, const struct store_user *user);
+static void add_user_elsewhere(void *ctx, enum directory_result r, const struct directory_user *u);
+static void add_user_done(void *ctx, enum db_status st, enum store_add verdict);
+
+static void add_user_known(void *ctx, enum db_status st, const struct store_user *user)
 {
-    struct rpc_call *call = ctx;
-    if (st != DB_OK) {
-        frontd_fail_db(call, st);
+    struct add_user *a = ctx;
+    struct frontd *fr = frontd_of(a->call);
+    if (st != DB_OK)
+        add_user_done(a, st, STORE_OTHER_KEY);
+    else if (user || !config_bool(fr->config, "sync.importUserProfileFromPartner.enabled"))
+        store_add_user(fr->store, &a->user, add_user_done, a);
+    else
+        directory_refresh(fr->directory, a->user.login, add_user_elsewhere, a);
+}
+
+/* Whoever has the login elsewhere stands in the table now. */
+static void add_user_elsewhere(void *ctx, enum directory_result r, const struct directory_user *u)
+{
+    struct add_user *a = ctx;
+    (void)u;
+    if (r != DIRECTORY_UNAVAILABLE) {
+        store_add_user(frontd_of(a->call)->store, &a->user, add_user_done, a);
         return;
     }
-    /* In the cache it may stand as missing. */
-    directory_forget(frontd_of(call)->directory,
-                     json_string_value(json_object_get(rpc_payload(call), "login")));
-    if (verdict == STORE_OTHER_KEY)
-        rpc_fail(call, RPC_USER_ALREADY_EXISTS, "the login exists with another key");
-    else
-        rpc_reply(call, json_object());
+    /* A partner that cannot be asked may know somebody of this name: two users of one login could
+     * not be told apart later. */
+    frontd_fail_directory(a->call);
+    free(a);
+}
+
+static void add_user_done(void *ctx, enum db_status st, enum store_add verdict)
+{
+    struct add_user *a = ctx;
+    struct rpc_call *call = a->call;
+    if (st != DB_OK) {
+        frontd_fail_db(call, st);
+    } else {
+        directory_forget(frontd_of(call)->directory, a->user.login); /* it may stand as missing */
+        if (verdict == STORE_OTHER_KEY)
+            rpc_fail(call, RPC_USER_ALREADY_EXISTS, "the login exists with another key");
+        else
+            rpc_reply(call, json_object());
+    }
+    free(a);
+}
+
+/* Read and check the whole request; *message says what is wrong (it may be in `buffer`). */
+static enum rpc_error add_user_read(struct frontd *fr, struct rpc_fields *f, struct add_user *a,
+                                    const char **message, char buffer[160])
+{
+    if (!rpc_str(f, "login", 256, &a->login) || !rpc_str(f, "clientKey", 256, &a->client_key) ||
+        !rpc_str_opt(f, "encKey", 256, &a->enc_key) ||
+        !rpc_str_opt(f, "encKeySigB64", 256, &a->enc_key_sig))
+        return RPC_BAD_FIELDS;
+    *message = "a login is [a-z0-9_]{1,30}";
+    if (!dm_login_valid(a->login))
+        return RPC_BAD_LOGIN;
+    *message = "clientKey must be Base64 of 32 bytes";
+    if (!base64_decode_exact(a->client_key, a->user.client_key, sizeof a->user.client_key))
+        return RPC_BAD_KEY_FORMAT;
+    enum rpc_error e = read_servers(f, &a->user, message);
+    if (e == RPC_OK)
+        e = check_enc_key(a, message);
+    if (e == RPC_OK && config_bool(fr->config, "directory.addUserProof")) {
+        e = check_proof(f, a, buffer);
+        *message = buffer;
+    }
+    return e;
 }
 
 void frontd_add_user(struct rpc_call *call)
 {
     struct frontd *fr = frontd_of(call);
     struct rpc_fields f = rpc_fields_of(rpc_payload(call));
-    struct add_user a = {0};
     const char *message = "";
     char buffer[160] = "";
     if (config_enum(fr->config, "directory.addUser") != SETTINGS_ADD_USER_OPEN) {
         rpc_fail(call, RPC_ADD_USER_DISABLED, "users are added by this server's operator");
         return;
     }
-    if (!rpc_str(&f, "login", 256, &a.login) || !rpc_str(&f, "clientKey", 256, &a.client_key) ||
-        !rpc_str_opt(&f, "encKey", 256, &a.enc_key) ||
-        !rpc_str_opt(&f, "encKeySigB64", 256, &a.enc_key_sig)) {
-        rpc_fail(call, RPC_BAD_FIELDS, f.problem);
-        return;
-    }
-    if (!dm_login_valid(a.login)) {
-        rpc_fail(call, RPC_BAD_LOGIN, "a login is [a-z0-9_]{1,30}");
-        return;
-    }
-    if (!base64_decode_exact(a.client_key, a.user.client_key, sizeof a.user.client_key)) {
-        rpc_fail(call, RPC_BAD_KEY_FORMAT, "clientKey must be Base64 of 32 bytes");
-        return;
-    }
-    enum rpc_error e = read_servers(&f, &a.user, &message);
-    if (e == RPC_OK)
-        e = check_enc_key(&a, &message);
-    if (e == RPC_OK && config_bool(fr->config, "directory.addUserProof")) {
-        e = check_proof(&f, &a, buffer);
-        message = buffer;
-    }
+    struct add_user *a = xnew(struct add_user);
+    a->call = call;
+    enum rpc_error e = add_user_read(fr, &f, a, &message, buffer);
     if (e != RPC_OK) {
         rpc_fail(call, e, f.problem[0] ? f.problem : message);
+        free(a);
         return;
     }
-    memcpy(a.user.login, a.login, strlen(a.login) + 1);
-    a.user.enc_key = a.enc_key;
-    a.user.enc_key_sig = a.enc_key_sig;
-    a.user.source = "local";
-    store_add_user(fr->store, &a.user, add_user_done, call);
+    memcpy(a->user.login, a->login, strlen(a->login) + 1);
+    a->user.enc_key = a->enc_key;
+    a->user.enc_key_sig = a->enc_key_sig;
+    a->user.source = "local";
+    store_get_user(fr->store, a->user.login, add_user_known, a);
 }

@@ -137,9 +137,13 @@ static void open_parts(struct worker *w, struct daemon *d)
     f->directory = directory_new(f->loop, f->store, config_int(c, "directory.ttlSeconds") * 1000,
                                  MISSING_TTL_MS, DIRECTORY_ENTRIES);
     f->peers = open_peers(w);
+    /* Without a name of our own we cannot call anybody. */
+    if (*f->server_login && config_bool(c, "sync.importUserProfileFromPartner.enabled"))
+        directory_ask_others(f->directory, f->peers, &import_limits_default);
     const struct delivery_config dc = {
         .server_login = f->server_login,
         .max_in_flight = (uint32_t)config_int(c, "delivery.firstAttemptMaxInFlight"),
+        .directory = f->directory,
     };
     f->delivery = delivery_new(f->loop, f->store, f->peers, &dc);
     f->pump = pump_new(f);
@@ -237,6 +241,7 @@ static void sessions_gone(void *ctx)
     (void)uv_timer_stop(&w->peer_log);
     (void)uv_signal_stop(&w->snapshot);
     w->parts_open = 2;
+    directory_stop(w->f.directory);
     delivery_drain(w->f.delivery, attempts_recorded, w);
     peer_pool_close(w->f.peers, peers_closed, w);
 }

@@ -5,6 +5,7 @@
  */
 #include "daemon/settings.h"
 
+#include "dm/container.h"
 #include "net/ws.h"
 #include "util/mem.h"
 
@@ -77,7 +78,8 @@ const struct config_key settings_keys[] = {
 
     ENUM("directory.addUser", "off", "off|open", "who may add users: nobody, or every client"),
     BOOL("directory.addUserProof", "true", "AddUser must be signed by the key that is added"),
-    INT("directory.ttlSeconds", "900", 1, 86400, "how long a user's key is kept in memory"),
+    INT("directory.ttlSeconds", "900", 1, 86400, "how long a user's key is kept in memory, and a record of another server's user is taken for current"),
+    BOOL("sync.importUserProfileFromPartner.enabled", "true", "look unknown users up at partner servers, and at the server that writes for them"),
 
     INT("events.pollMs", "5000", 100, 600000, "look for events whose notification was lost"),
 
@@ -131,10 +133,7 @@ static char *check_addresses(const struct config *c, const char *key, int *n)
 
 bool settings_server_login_valid(const char *s)
 {
-    static const char first[] = "abcdefghijklmnopqrstuvwxyz0123456789";
-    size_t n = strlen(s);
-    return n <= 63 && strspn(s, first) > 0 &&
-           strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789_.-") == n;
+    return dm_server_login_valid(s);
 }
 
 static char *check_server(const struct config *c)

@@ -4,6 +4,10 @@
  *   start -> calling -> recording -> reported -> freed
  *      \________________^     (no routes, or too many attempts at once)
  *
+ * While calling, a route may say that it does not serve the recipient. Then, once, the recipient is
+ * looked up afresh, the routes are read again, and the new ones are called: this goes on beside the
+ * other call, and counts as an open call itself.
+ *
  * The result is decided by the first success, or when the last call has ended. After a success a
  * second call may still be open while the result is recorded and reported: the attempt is freed
  * when both the report was made and the last call has ended, in attempt_release() and nowhere else.
@@ -18,6 +22,7 @@
 
 #include "delivery/verdict.h"
 #include "util/base64.h"
+#include "util/clock.h"
 #include "util/log.h"
 #include "util/mem.h"
 
@@ -25,6 +30,7 @@ struct delivery {
     uv_loop_t *loop;
     struct store *store;
     struct peer_pool *peers;
+    struct directory *directory; /* may be NULL */
     char *server_login;
     unsigned max_in_flight;
     unsigned calling; /* attempts that reached for a route and are not freed yet */
@@ -35,7 +41,17 @@ struct delivery {
     void *idle_ctx;
 };
 
+/* What takes a container of one type to a recipient's server. */
+struct carrier {
+    const char *op;
+    const char *field;
+};
+
 struct attempt;
+
+/* Two routes, and two more if the recipient has moved. */
+enum { ROUTES_MAX = 2, CALLS_MAX = 2 * ROUTES_MAX };
+#define LEAST_CALL_MS 200 /* a call that could not last longer is not begun */
 
 struct attempt_call {
     struct attempt *attempt;
@@ -46,13 +62,19 @@ struct attempt {
     struct delivery *d;
     char from_login[DM_LOGIN_MAX + 1];
     char outgoing_key[DM_MESSAGE_KEY_MAX];
-    unsigned n_calls, calls_open;
-    struct attempt_call calls[2];
-    bool counted; /* in d->calling */
+    char to_login[DM_LOGIN_MAX + 1];
+    unsigned n_calls, calls_open; /* a look-up under way is one of the open ones */
+    struct attempt_call calls[CALLS_MAX];
+    struct carrier by;
+    char *blob_b64;
+    int64_t ends_ms;
+    bool looked;     /* the recipient was looked up afresh, or that has begun */
+    bool moved_here; /* and turned out to be served by this server */
+    bool counted;    /* in d->calling */
     bool decided, reported;
     bool tried;             /* by any ended call */
     int64_t retry_after_ms; /* the shortest asked for; -1 = none yet */
-    char reason[2 * 96 + 2 * SHINE_SERVER_LOGIN_MAX + 8];
+    char reason[CALLS_MAX * (96 + SHINE_SERVER_LOGIN_MAX + 4) + 64];
     char via[SHINE_SERVER_LOGIN_MAX + 1];
     struct store_finish finish;
     delivery_cb cb;
@@ -63,6 +85,10 @@ static void on_answer(void *ctx, const struct peer_answer *a);
 static void attempt_record(struct attempt *at, enum store_outcome outcome, int64_t retry_after_ms);
 static void on_recorded(struct store_finish *f, enum db_status st);
 static void attempt_release(struct attempt *at);
+static void look_again(struct attempt *at);
+static void on_looked(void *ctx, enum directory_result r, const struct directory_user *user);
+static void on_routes(void *ctx, enum db_status st, const struct store_user *user);
+static void decide_if_over(struct attempt *at);
 
 /* --- life of the module --- */
 
@@ -73,6 +99,7 @@ struct delivery *delivery_new(uv_loop_t *loop, struct store *store, struct peer_
     d->loop = loop;
     d->store = store;
     d->peers = peers;
+    d->directory = cfg->directory;
     d->server_login = xstrdup(cfg->server_login);
     d->max_in_flight = cfg->max_in_flight;
     (void)uv_timer_init(loop, &d->idle);
@@ -121,12 +148,6 @@ void delivery_free(struct delivery *d)
 
 /* --- one attempt --- */
 
-/* What takes a container of one type to a recipient's server. */
-struct carrier {
-    const char *op;
-    const char *field;
-};
-
 static struct carrier carrier_of(enum dm_type type)
 {
     switch (type) {
@@ -146,15 +167,22 @@ static struct carrier carrier_of(enum dm_type type)
     shine_assert(false);
 }
 
-static void call_route(struct attempt *at, unsigned i, struct carrier by, const char *blob_b64,
-                       uint32_t deadline_ms)
+/* Call one more route, with what is left of the time. False if too little is. */
+static bool call_route(struct attempt *at, const struct store_route *route)
 {
-    struct attempt_call *c = &at->calls[i];
-    json_t *payload =
-        json_pack("{s:s, s:s}", by.field, blob_b64, "sourceServerLogin", at->d->server_login);
+    int64_t left = at->ends_ms - clock_mono_ms();
+    if (at->n_calls > 0 && left < LEAST_CALL_MS)
+        return false;
+    shine_assert(at->n_calls < CALLS_MAX);
+    struct attempt_call *c = &at->calls[at->n_calls++];
+    *c = (struct attempt_call){.attempt = at, .route = *route};
+    json_t *payload = json_pack("{s:s, s:s}", at->by.field, at->blob_b64, "sourceServerLogin",
+                                at->d->server_login);
     shine_assert(payload);
-    peer_call(at->d->peers, c->route.login, c->route.url, PEER_REALTIME, by.op, payload,
-              deadline_ms, on_answer, c);
+    at->calls_open++;
+    peer_call(at->d->peers, c->route.login, c->route.url, PEER_REALTIME, at->by.op, payload,
+              left > 0 ? (uint32_t)left : 1, on_answer, c);
+    return true;
 }
 
 void delivery_attempt(struct delivery *d, const struct delivery_task *t, delivery_cb cb, void *ctx)
@@ -186,15 +214,11 @@ void delivery_attempt(struct delivery *d, const struct delivery_task *t, deliver
     }
     at->counted = true;
     d->calling++;
-    at->n_calls = t->n_routes < 2 ? t->n_routes : 2;
-    at->calls_open = at->n_calls;
-    struct carrier by = carrier_of(t->type);
-    char *b64 = base64_encode_new(t->blob, t->blob_len);
-    for (unsigned i = 0; i < at->n_calls; i++) {
-        at->calls[i] = (struct attempt_call){.attempt = at, .route = t->routes[i]};
-        call_route(at, i, by, b64, t->deadline_ms);
-    }
-    free(b64);
+    at->by = carrier_of(t->type);
+    at->blob_b64 = base64_encode_new(t->blob, t->blob_len);
+    at->ends_ms = clock_mono_ms() + t->deadline_ms;
+    for (unsigned i = 0; i < t->n_routes && i < ROUTES_MAX; i++)
+        (void)call_route(at, &t->routes[i]);
 }
 
 static void add_reason(struct attempt *at, const char *login, const char *reason)
@@ -226,12 +250,83 @@ static void on_answer(void *ctx, const struct peer_answer *a)
         at->tried = true;
     else if (at->retry_after_ms < 0 || j.retry_after_ms < at->retry_after_ms)
         at->retry_after_ms = j.retry_after_ms;
+    if (j.verdict == DELIVERY_NOT_SERVED)
+        look_again(at);
+    decide_if_over(at);
+}
+
+/* Without a success, the result is what the calls came to when the last has ended. */
+static void decide_if_over(struct attempt *at)
+{
     if (at->calls_open > 0)
         return;
-    if (at->tried)
+    if (at->moved_here)
+        attempt_record(at, STORE_ATTEMPT_GIVEN_BACK, 0);
+    else if (at->tried)
         attempt_record(at, STORE_ATTEMPT_FAILED, 0);
     else
         attempt_record(at, STORE_ATTEMPT_GIVEN_BACK, at->retry_after_ms);
+}
+
+/* --- the recipient has moved --- */
+
+static void look_again(struct attempt *at)
+{
+    struct dm_key key;
+    if (at->looked || at->d->draining || !dm_key_parse(at->outgoing_key, &key))
+        return;
+    at->looked = true;
+    at->calls_open++;
+    memcpy(at->to_login, key.to, sizeof at->to_login);
+    log_debug("delivery_route_old", LOG_S("key", at->outgoing_key));
+    if (at->d->directory)
+        directory_refresh(at->d->directory, at->to_login, on_looked, at);
+    else
+        store_get_user(at->d->store, at->to_login, on_routes, at);
+}
+
+/* Whatever came of it: the table may have been changed by somebody else, too. */
+static void on_looked(void *ctx, enum directory_result r, const struct directory_user *user)
+{
+    struct attempt *at = ctx;
+    (void)r;
+    (void)user;
+    if (at->decided || at->d->draining)
+        on_routes(at, DB_UNAVAILABLE, NULL);
+    else
+        store_get_user(at->d->store, at->to_login, on_routes, at);
+}
+
+static bool was_called(const struct attempt *at, const struct store_route *r)
+{
+    for (unsigned i = 0; i < at->n_calls; i++)
+        if (strcmp(at->calls[i].route.login, r->login) == 0 &&
+            strcmp(at->calls[i].route.url, r->url) == 0)
+            return true;
+    return false;
+}
+
+static void on_routes(void *ctx, enum db_status st, const struct store_user *user)
+{
+    struct attempt *at = ctx;
+    bool found_new = false;
+    at->calls_open--;
+    if (at->decided) {
+        attempt_release(at);
+        return;
+    }
+    for (unsigned i = 0; st == DB_OK && user && i < user->n_servers && !at->d->draining; i++) {
+        const struct store_route *r = &user->servers[i];
+        if (strcmp(r->login, at->d->server_login) == 0)
+            at->moved_here = true;
+        else if (!was_called(at, r))
+            found_new = call_route(at, r) || found_new;
+    }
+    if (at->moved_here)
+        add_reason(at, at->d->server_login, "serves the recipient now");
+    else if (!found_new)
+        add_reason(at, "looked_again", "no other server");
+    decide_if_over(at);
 }
 
 static void attempt_record(struct attempt *at, enum store_outcome outcome, int64_t retry_after_ms)
@@ -271,6 +366,7 @@ static void attempt_release(struct attempt *at)
     if (at->counted)
         d->calling--;
     d->open--;
+    free(at->blob_b64);
     free(at);
     tell_if_idle(d);
 }

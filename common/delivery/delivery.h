@@ -2,10 +2,15 @@
  * One attempt to deliver: the recipient's current routes called in parallel, the first success
  * wins, the result is recorded with revision and row version. Used by frontd for the first attempt
  * and by deliveryd for the others.
+ *
+ * A route that says it does not serve the recipient is a sign that our routes are old: the
+ * recipient is looked up afresh, once, the routes are read again, and those not called yet are
+ * called within the same deadline.
  */
 #ifndef SHINE_DELIVERY_DELIVERY_H
 #define SHINE_DELIVERY_DELIVERY_H
 
+#include "directory/directory.h"
 #include "peer/peer.h"
 #include "store/delivery.h"
 
@@ -14,6 +19,8 @@ struct delivery;
 struct delivery_config {
     const char *server_login; /* sent as sourceServerLogin; copied */
     uint32_t max_in_flight;   /* attempts of this process; beyond it a row is handed over at once */
+    struct directory *directory; /* looks recipients up afresh; NULL: only the table is read again.
+                                    Borrowed */
 };
 
 /* `store` and `peers` are borrowed and outlive it; freed by delivery_free(). */

@@ -1,17 +1,22 @@
 /*
  * Who a login is: client key and access servers, from this server's own table, through a small
- * cache.
+ * cache; and for users who are not in the table, from other servers (import.h), if the process asks
+ * them.
  *
  * Keys do not change in protocol version 1, so a cached key may be used; access servers do change,
  * so decisions that depend on them (served here? routes?) are made by the store inside its
  * transactions, never from this cache. Look-ups of one login are joined. A missing user is
  * remembered for a short while only.
+ *
+ * A record that came from another server and is older than `ttl_ms` is confirmed in the background
+ * when it is next read; meanwhile it is used as it is.
  */
 #ifndef SHINE_DIRECTORY_DIRECTORY_H
 #define SHINE_DIRECTORY_DIRECTORY_H
 
 #include <uv.h>
 
+#include "directory/import.h"
 #include "store/users.h"
 
 struct directory;
@@ -24,6 +29,7 @@ struct directory_user {
      * tell servers from clients: what is served here, and where messages go, is the store's word.
      */
     char servers[2][SHINE_SERVER_LOGIN_MAX + 1];
+    bool provisional; /* the key is the word of a server that is no partner */
 };
 
 enum directory_result {
@@ -36,7 +42,13 @@ enum directory_result {
  */
 struct directory *directory_new(uv_loop_t *loop, struct store *store, int64_t ttl_ms,
                                 int64_t missing_ttl_ms, size_t max_entries);
+/* No look-up may be under way. */
 void directory_free(struct directory *d);
+/* From now on ask other servers about users who are not in the table; `peers` is borrowed. Once. */
+void directory_ask_others(struct directory *d, struct peer_pool *peers,
+                          const struct import_limits *limits);
+/* Stop asking them, before the pool is closed. */
+void directory_stop(struct directory *d);
 
 /* The cached user, or NULL if it must be fetched. Valid until control returns to the loop. */
 const struct directory_user *directory_peek(struct directory *d, const char *login);
@@ -44,6 +56,14 @@ const struct directory_user *directory_peek(struct directory *d, const char *log
  * synchronous. */
 typedef void (*directory_cb)(void *ctx, enum directory_result r, const struct directory_user *user);
 void directory_fetch(struct directory *d, const char *login, directory_cb cb, void *ctx);
+/* The same for a user whom the server `sender` ("" = none) wants known here: if nobody else knows
+ * the login, it is asked too. */
+void directory_fetch_from(struct directory *d, const char *login, const char *sender,
+                          directory_cb cb, void *ctx);
+/* Look up afresh: other servers are asked whatever is cached and whether the table has the user or
+ * not (but not twice within a few seconds, and not about local users), and the table is brought up
+ * to date. FOUND does not say that anything changed; NO_USER: no other server knows the login. */
+void directory_refresh(struct directory *d, const char *login, directory_cb cb, void *ctx);
 /* Forget one login (it was added or changed here). */
 void directory_forget(struct directory *d, const char *login);
 

@@ -93,6 +93,14 @@ bool dm_login_valid(const char *s)
     return n >= 1 && n <= DM_LOGIN_MAX && login_chars_valid(s, n);
 }
 
+bool dm_server_login_valid(const char *s)
+{
+    static const char first[] = "abcdefghijklmnopqrstuvwxyz0123456789";
+    size_t n = strnlen(s, 64);
+    return n <= 63 && strspn(s, first) > 0 &&
+           strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789_.-") == n;
+}
+
 static bool type_valid(unsigned type)
 {
     return type >= DM_TEXT_IN && type <= DM_CLEAR_OWN;

@@ -81,6 +81,8 @@ const char *dm_error_name(enum dm_error e);
 /* True if `s` (NUL-terminated) is a login: [a-z0-9_]{1,30}. At most DM_LOGIN_MAX + 1 bytes are
  * read. */
 bool dm_login_valid(const char *s);
+/* True if `s` is the login of a server: [a-z0-9][a-z0-9_.-]{0,62}. */
+bool dm_server_login_valid(const char *s);
 
 /* Parse `n` bytes into *c. Checks everything but the signature and what depends on a clock: every
  * length before it is used, no trailing bytes, integers within 2^53-1, revision fields zero for

@@ -32,6 +32,9 @@ enum db_status store_status(const struct db_result *res, const struct db_stmt *s
 /* Copy a text column; a value that does not fit is cut. */
 void store_copy_text(char *out, size_t size, const struct db_result *res, int row, int col);
 
+/* Two parameters: the logins and the addresses of `n` servers. */
+void store_add_routes(struct db_params *p, const struct store_route *servers, unsigned n);
+
 /* A state by its name; NONE for NULL. */
 enum dm_state store_state_of(const struct db_result *res, int row, int col);
 

@@ -98,3 +98,13 @@ void store_copy_text(char *out, size_t size, const struct db_result *res, int ro
 {
     (void)snprintf(out, size, "%s", db_text(res, row, col));
 }
+
+void store_add_routes(struct db_params *p, const struct store_route *servers, unsigned n)
+{
+    db_array_begin(p, DB_TEXT_ARRAY, n);
+    for (unsigned i = 0; i < n; i++)
+        db_item_text(p, servers[i].login);
+    db_array_begin(p, DB_TEXT_ARRAY, n);
+    for (unsigned i = 0; i < n; i++)
+        db_item_text(p, servers[i].url);
+}

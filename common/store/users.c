@@ -60,6 +60,7 @@ static void on_user(void *ctx, const struct db_result *res)
         u.enc_key = text_or_null(res, 0, "enc_key");
         u.enc_key_sig = text_or_null(res, 0, "enc_key_sig");
         u.source = db_text(res, 0, db_col(res, "source"));
+        u.age_ms = db_int8(res, 0, db_col(res, "age_ms"));
     }
     cb(w->ctx, st, found ? &u : NULL);
     free(w);
@@ -70,16 +71,6 @@ void store_get_user(struct store *s, const char *login, store_user_cb cb, void *
     struct db_params *p = db_params_new();
     db_add_text(p, login);
     store_call(s, &GET_USER, p, on_user, (void (*)(void))cb, ctx);
-}
-
-static void add_servers(struct db_params *p, const struct store_route *servers, unsigned n)
-{
-    db_array_begin(p, DB_TEXT_ARRAY, n);
-    for (unsigned i = 0; i < n; i++)
-        db_item_text(p, servers[i].login);
-    db_array_begin(p, DB_TEXT_ARRAY, n);
-    for (unsigned i = 0; i < n; i++)
-        db_item_text(p, servers[i].url);
 }
 
 static void on_added(void *ctx, const struct db_result *res)
@@ -105,7 +96,7 @@ void store_add_user(struct store *s, const struct store_user *user, store_add_cb
     db_add_text(p, user->enc_key);
     db_add_text(p, user->enc_key_sig);
     db_add_text(p, user->source ? user->source : "local");
-    add_servers(p, user->servers, user->n_servers);
+    store_add_routes(p, user->servers, user->n_servers);
     store_call(s, &ADD_USER, p, on_added, (void (*)(void))cb, ctx);
 }
 
@@ -124,7 +115,7 @@ void store_set_servers(struct store *s, const char *login, const struct store_ro
     struct db_params *p = db_params_new();
     db_add_text(p, s->server_login);
     db_add_text(p, login);
-    add_servers(p, servers, n);
+    store_add_routes(p, servers, n);
     store_call(s, &SET_SERVERS, p, on_set, (void (*)(void))cb, ctx);
 }
 

@@ -15,6 +15,7 @@ struct store_user {
     const char *enc_key;     /* Base64, or NULL; valid during the callback */
     const char *enc_key_sig; /* Base64, or NULL */
     const char *source;      /* local, partner, provisional */
+    int64_t age_ms;          /* since the record was last confirmed; reads only */
 };
 
 /* Look up one user. `user` is NULL if there is none. */
@@ -23,7 +24,8 @@ void store_get_user(struct store *s, const char *login, store_user_cb cb, void *
 
 enum store_add { STORE_ADDED, STORE_SAME, STORE_OTHER_KEY };
 /* Add a local user. STORE_SAME: exists with this key, nothing changed; STORE_OTHER_KEY: exists with
- * another, nothing changed. */
+ * another, nothing changed. STORE_ADDED also when an imported record of the same key became local,
+ * because the user is now to be served here. */
 typedef void (*store_add_cb)(void *ctx, enum db_status st, enum store_add verdict);
 void store_add_user(struct store *s, const struct store_user *user, store_add_cb cb, void *ctx);
 

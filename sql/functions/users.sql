@@ -2,18 +2,21 @@
 
 CREATE OR REPLACE FUNCTION get_user(p_login text)
 RETURNS TABLE (login text, client_key text, enc_key text, enc_key_sig text, source text,
-               server1 text, url1 text, server2 text, url2 text)
+               server1 text, url1 text, server2 text, url2 text, age_ms bigint)
 LANGUAGE sql STABLE AS $$
     SELECT u.login::text, u.client_key::text, u.enc_key::text, u.enc_key_sig::text, u.source,
-           a.server_login::text, a.url::text, b.server_login::text, b.url::text
+           a.server_login::text, a.url::text, b.server_login::text, b.url::text,
+           now_ms() - u.refreshed_at_ms
     FROM users u
     LEFT JOIN user_access_servers_current a ON a.login = u.login AND a.slot = 1
     LEFT JOIN user_access_servers_current b ON b.login = u.login AND b.slot = 2
     WHERE u.login = p_login
 $$;
-COMMENT ON FUNCTION get_user(text) IS 'One user with access servers.';
+COMMENT ON FUNCTION get_user(text) IS 'One user with access servers, and how long ago the record was confirmed.';
 
 -- 0 added, 1 exists with this key, 2 exists with another key; nothing is changed in the last two.
+-- An imported record of somebody who is added here with the same key, to be served here, becomes a
+-- local one: the user has come.
 CREATE OR REPLACE FUNCTION add_user(p_me text, p_login text, p_client_key text, p_enc_key text,
     p_enc_key_sig text, p_source text, p_servers text[], p_urls text[]) RETURNS integer
 LANGUAGE plpgsql
@@ -24,13 +27,24 @@ AS $$
 DECLARE
     v_now bigint := now_ms();
     v_old text;
+    v_source text;
 BEGIN
     INSERT INTO users (login, client_key, enc_key, enc_key_sig, source, created_at_ms, refreshed_at_ms)
     VALUES (p_login, p_client_key, p_enc_key, p_enc_key_sig, p_source, v_now, v_now)
     ON CONFLICT (login) DO NOTHING;
     IF NOT FOUND THEN
-        SELECT client_key INTO v_old FROM users WHERE login = p_login;
-        RETURN CASE WHEN v_old = p_client_key THEN 1 ELSE 2 END;
+        SELECT client_key, source INTO v_old, v_source FROM users WHERE login = p_login;
+        IF v_old <> p_client_key THEN
+            RETURN 2;
+        ELSIF v_source = 'local' OR p_source <> 'local' OR NOT p_me = ANY (p_servers) THEN
+            RETURN 1;
+        END IF;
+        -- First the servers: they lock the head before the row.
+        PERFORM set_user_servers(p_me, p_login, p_servers, p_urls);
+        UPDATE users SET source = 'local', imported_from = NULL, refreshed_at_ms = v_now,
+            enc_key = coalesce(p_enc_key, enc_key), enc_key_sig = coalesce(p_enc_key_sig, enc_key_sig)
+        WHERE login = p_login;
+        RETURN 0;
     END IF;
     INSERT INTO user_keys (login, client_key, from_ms) VALUES (p_login, p_client_key, v_now);
     PERFORM set_user_servers(p_me, p_login, p_servers, p_urls);

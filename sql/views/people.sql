@@ -50,7 +50,9 @@ SELECT u.login, u.source,
        u.enc_key IS NOT NULL AS enc_key,
        (SELECT count(*) FROM user_keys k WHERE k.login = u.login) AS keys,
        (SELECT count(*) FROM active_sessions s WHERE s.login = u.login) AS sessions,
-       h.last_pts, ms_in_words(now_ms() - u.refreshed_at_ms) AS refreshed_ago, u.client_key
+       h.last_pts, ms_in_words(now_ms() - u.refreshed_at_ms) AS refreshed_ago, u.client_key,
+       u.imported_from, u.other_key, u.other_key_from,
+       ms_in_words(now_ms() - u.other_key_at_ms) AS other_key_ago
 FROM users u
 LEFT JOIN user_event_heads h ON h.owner_login = u.login;
 COMMENT ON VIEW v_users IS 'Everybody this server knows.';
@@ -63,3 +65,7 @@ COMMENT ON COLUMN v_users.sessions IS 'Sessions kept here.';
 COMMENT ON COLUMN v_users.last_pts IS 'End of the event log; empty = never served here.';
 COMMENT ON COLUMN v_users.refreshed_ago IS 'Time since the record was confirmed.';
 COMMENT ON COLUMN v_users.client_key IS 'Current client key, Base64.';
+COMMENT ON COLUMN v_users.imported_from IS 'Server whose answer the record is; empty = added here.';
+COMMENT ON COLUMN v_users.other_key IS 'A different client key that another server names; not used until settle_user_key() decides.';
+COMMENT ON COLUMN v_users.other_key_from IS 'Server that named it last.';
+COMMENT ON COLUMN v_users.other_key_ago IS 'Time since then.';

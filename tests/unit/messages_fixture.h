@@ -43,7 +43,9 @@ static struct {
 
     struct known_user alice, bob;
     bool directory_down;
-    unsigned fetches, forgotten;
+    unsigned fetches, forgotten, refreshed;
+    enum directory_result refresh_result;
+    uint8_t refreshed_key[DM_KEY_BYTES];
 
     struct store_pair *pair; /* waiting for its verdict */
     struct store_incoming *incoming;
@@ -111,9 +113,11 @@ const struct directory_user *directory_peek(struct directory *d, const char *log
     return u && u->cached ? &u->user : NULL;
 }
 
-void directory_fetch(struct directory *d, const char *login, directory_cb cb, void *ctx)
+void directory_fetch_from(struct directory *d, const char *login, const char *sender,
+                          directory_cb cb, void *ctx)
 {
     (void)d;
+    assert_string_equal(sender, t.peer ? t.peer : "");
     t.fetches++;
     struct known_user *u = known(login);
     if (t.directory_down) {
@@ -124,6 +128,16 @@ void directory_fetch(struct directory *d, const char *login, directory_cb cb, vo
         u->cached = true;
         cb(ctx, DIRECTORY_FOUND, &u->user);
     }
+}
+
+void directory_refresh(struct directory *d, const char *login, directory_cb cb, void *ctx)
+{
+    (void)d;
+    assert_string_equal(login, "alice");
+    t.refreshed++;
+    if (t.refresh_result == DIRECTORY_FOUND)
+        memcpy(t.alice.user.client_key, t.refreshed_key, DM_KEY_BYTES);
+    cb(ctx, t.refresh_result, t.refresh_result == DIRECTORY_FOUND ? &t.alice.user : NULL);
 }
 
 void directory_forget(struct directory *d, const char *login)

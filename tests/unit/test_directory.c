@@ -40,6 +40,7 @@ static void answer(size_t i, enum db_status st, int key)
     (void)snprintf(u.login, sizeof u.login, "%s", asked[i].login);
     memset(u.client_key, key, sizeof u.client_key);
     u.n_servers = 1;
+    u.source = "local";
     (void)snprintf(u.servers[0].login, sizeof u.servers[0].login, "server%d", key);
     asked[i].cb(asked[i].ctx, st, st == DB_OK && key ? &u : NULL);
 }

@@ -41,7 +41,40 @@ static void test_fresh_key_is_not_read_again(void **state)
               NULL);
     assert_refused("BAD_SIGNATURE");
     assert_int_equal(t.forgotten, 0);
-    assert_int_equal(t.fetches, 2); /* author and recipient */
+    assert_int_equal(t.fetches, 1); /* the author: nobody else is looked up for a forger */
+}
+
+static void test_provisional_key_is_confirmed_before_a_refusal(void **state)
+{
+    (void)state;
+    t.alice.user.provisional = true;
+    dm_public_key(other_seed, t.refreshed_key);
+    t.refresh_result = DIRECTORY_UNAVAILABLE;
+    send_pair(container(DM_TEXT_IN, 0, 5, other_seed), container(DM_TEXT_OUT, 0, 5, other_seed),
+              NULL);
+    assert_refused("DIRECTORY_UNAVAILABLE");
+    t.alice.cached = false;
+    t.refresh_result = DIRECTORY_NO_USER;
+    send_pair(container(DM_TEXT_IN, 0, 5, other_seed), container(DM_TEXT_OUT, 0, 5, other_seed),
+              NULL);
+    assert_refused("BAD_SIGNATURE");
+    t.alice.cached = false;
+    t.refresh_result = DIRECTORY_FOUND;
+    send_pair(container(DM_TEXT_IN, 0, 5, other_seed), container(DM_TEXT_OUT, 0, 5, other_seed),
+              NULL);
+    assert_non_null(t.pair);
+    stored(DM_STATE_DELIVERED, false);
+    assert_int_equal(t.refreshed, 3); /* once for each */
+}
+
+static void test_peer_is_named_to_the_directory(void **state)
+{
+    (void)state;
+    t.peer = "server_x"; /* the fixture compares */
+    send_plain();
+    assert_non_null(t.pair);
+    assert_int_equal(t.fetches, 2);
+    stored(DM_STATE_DELIVERED, false);
 }
 
 static void test_each_copy_must_be_signed(void **state)
@@ -128,6 +161,8 @@ int main(void)
         T(test_unknown_users),
         T(test_replaced_key_is_read_again_once),
         T(test_fresh_key_is_not_read_again),
+        T(test_provisional_key_is_confirmed_before_a_refusal),
+        T(test_peer_is_named_to_the_directory),
         T(test_each_copy_must_be_signed),
         T(test_only_access_servers_are_believed),
         T(test_hello_makes_a_server),
