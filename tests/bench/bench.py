@@ -3,9 +3,12 @@
 
 Real daemons built with -O2, real TLS, a private PostgreSQL with synchronous_commit=on and fsync, all on this
 machine together with the generator. Everything compared is measured in this one run. Prints a report
-and writes build/bench/results.json.
+and writes build/bench/results.json; docs/performance.md explains the figures.
 
-BENCH_SECONDS (10) bounds each load; BENCH_PAIRS (60000) bounds the messages signed for it.
+    bench.py [--docs]      --docs: also put them into docs/performance.md
+
+BENCH_SECONDS (10) bounds each load; BENCH_PAIRS (60000) bounds the messages signed for it. BENCH_SET adds
+configuration keys to the servers: BENCH_SET="db.maxBatch=50 frontd.workers=1".
 """
 
 import json
@@ -19,14 +22,18 @@ from typing import Any, Dict, List
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "deploy" / "demo"))
 
+import plain  # noqa: E402
+import report  # noqa: E402
 from lab import Authority, Postgres, Server  # noqa: E402
 
 BIN = ROOT / "build" / "bin"
-GENERATOR = ROOT / "build" / "bench" / "bench_load"
+TOOLS = ROOT / "build" / "bench"
 SECONDS = int(os.environ.get("BENCH_SECONDS", "10"))
 PAIRS = int(os.environ.get("BENCH_PAIRS", "60000"))
+SETTINGS = dict(item.split("=", 1) for item in os.environ.get("BENCH_SET", "").split())
 CONNECTIONS, IN_FLIGHT = 64, 8
 TICK = os.sysconf("SC_CLK_TCK")
+FOUND = ROOT / "build" / "bench" / "results.json"
 
 
 def cpu_seconds(root: int) -> float:
@@ -51,29 +58,33 @@ def cpu_seconds(root: int) -> float:
     return total
 
 
-def generate(*args: Any) -> Dict[str, Any]:
-    done = subprocess.run(
-        [str(GENERATOR), *map(str, args)], capture_output=True, text=True, check=False
-    )
+def output(*argv: Any) -> str:
+    done = subprocess.run(list(map(str, argv)), capture_output=True, text=True, check=False)
     if done.returncode:
-        sys.exit(f"bench: the generator failed: {done.stderr.strip()}")
-    return json.loads(done.stdout)
+        sys.exit(f"bench: {argv[0]} failed: {done.stderr.strip()}")
+    return done.stdout
 
 
 def bench_users(count: int) -> List[List[str]]:
-    done = subprocess.run([str(GENERATOR), "users", str(count)], capture_output=True, text=True, check=True)
-    return [line.split() for line in done.stdout.splitlines()]
+    return [line.split() for line in output(TOOLS / "bench_load", "users", count).splitlines()]
 
 
 def load(servers: List[Server], postgres: Postgres, *args: Any) -> Dict[str, Any]:
-    """One load against servers[0]; CPU per pair of each server's frontd and of PostgreSQL. The generator's signing
-    lies before its clock, and costs the servers nothing."""
-    before = [cpu_seconds(s.frontd.pid) for s in servers] + [cpu_seconds(postgres.process.pid)]
-    figures = generate(
-        "run", "--url", servers[0].url, "--ca", servers[0].cafile, "--seconds", SECONDS, *args
-    )
-    after = [cpu_seconds(s.frontd.pid) for s in servers] + [cpu_seconds(postgres.process.pid)]
-    cost = [(b - a) * 1e6 / figures["pairs"] for a, b in zip(before, after)]
+    """One load against servers[0]; CPU per pair of each server's frontd and of PostgreSQL. Signing and logging in
+    lie before the generator's "start"."""
+    roots = [s.frontd.pid for s in servers] + [postgres.process.pid]
+    argv = [TOOLS / "bench_load", "run", "--url", servers[0].url, "--ca", servers[0].cafile, "--seconds", SECONDS, *args]
+    seen: List[List[float]] = []
+    figures: Dict[str, Any] = {}
+    with subprocess.Popen(list(map(str, argv)), stdout=subprocess.PIPE, text=True) as generator:
+        for line in generator.stdout:
+            if line.startswith("{"):
+                figures = json.loads(line)
+            else:  # "start", "stop"
+                seen.append([cpu_seconds(root) for root in roots])
+    if generator.returncode or len(seen) != 2:
+        sys.exit("bench: the generator failed")
+    cost = [(b - a) * 1e6 / figures["pairs"] for a, b in zip(*seen)]
     figures["frontd_us"] = cost[:-1]
     figures["postgres_us"] = cost[-1]
     return figures
@@ -100,14 +111,12 @@ def federated(servers: List[Server], postgres: Postgres) -> Dict[str, Any]:
     )
 
 
-def report(title: str, names: List[str], figures: Dict[str, Any]) -> None:
-    parts = [f"{name} frontd {us:.0f}" for name, us in zip(names, figures["frontd_us"])]
-    parts += [f"PostgreSQL {figures['postgres_us']:.0f}", f"generator {figures['cpu_us_per_pair']:.0f}"]
-    print(f"{title}: {figures['pairs_per_s']:.0f} pairs/s, p50 {figures['p50_ms']:.1f} ms, p99 {figures['p99_ms']:.1f} ms")
-    print(f"    CPU per pair in µs: {', '.join(parts)}")
+def sql_cost() -> List[Dict[str, Any]]:
+    script = Path(__file__).with_name("sql_cost.py")
+    return json.loads(output(sys.executable, script, "--json", "--pairs", 2000))["results"]
 
 
-def main() -> None:
+def measure() -> Dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="shine-bench-") as name:
         directory = Path(name)
         directory.chmod(0o755)
@@ -117,31 +126,42 @@ def main() -> None:
         try:
             authority = Authority(directory)
             for login in ("alpha", "beta"):
-                server = Server(login, directory / login, postgres, authority, BIN, {"log.level": "warn"})
-                servers.append(server.prepare().start())
+                keys = {"log.level": "warn", **SETTINGS}
+                servers.append(Server(login, directory / login, postgres, authority, BIN, keys).prepare())
+            postgres.create_database("plain", "alpha")
+            for server in servers:
+                server.start()
             for server in servers:
                 server.ready()
-            checks = generate("verify")["two_checks_us"]
+            parts = json.loads(output(TOOLS / "bench_parts"))
             far = federated(servers, postgres)
             near = local(servers, postgres)
+            for server in servers:
+                server.stop()
+            pgbench = plain.measure(postgres, "plain", directory, max(1, SECONDS * 2 // 5))
         finally:
             for server in servers:
                 server.stop()
             postgres.stop()
-    print(f"two Ed25519 checks: {checks:.0f} µs")
-    report(f"local, {CONNECTIONS} connections × {IN_FLIGHT} in flight", ["alpha"], near)
-    report("alpha → beta, one in flight", ["alpha", "beta"], far)
-    results = {
+    costs = sql_cost()
+    rows = next(c["plain_us"] for c in costs if c["size"] == 50)
+    server_us = near["frontd_us"][0] + near["postgres_us"]
+    return {
         "local": {
             "pairs_per_s": near["pairs_per_s"],
             "p50_ms": near["p50_ms"],
             "p99_ms": near["p99_ms"],
-            "cpu_us_per_pair": near["frontd_us"][0] + near["postgres_us"],
+            "ratio_to_pgbench_1": near["pairs_per_s"] / pgbench["per_s_1"],
+            "ratio_to_pgbench_50": near["pairs_per_s"] / pgbench["per_s_50"],
+            "cpu_us_per_pair": server_us,
+            "cpu_ratio": server_us / (parts["verify"] + rows),
             "frontd_us_per_pair": near["frontd_us"][0],
             "postgres_us_per_pair": near["postgres_us"],
             "generator_us_per_pair": near["cpu_us_per_pair"],
-            "two_checks_us": checks,
+            "two_checks_us": parts["verify"],
+            "plain_rows_us": rows,
         },
+        "frontd_parts_us": {**parts, "rest": near["frontd_us"][0] - sum(parts.values())},
         "federated": {
             "per_s_1": far["pairs_per_s"],
             "p50_ms": far["p50_ms"],
@@ -152,13 +172,22 @@ def main() -> None:
             "beta_us_per_pair": far["frontd_us"][1],
             "postgres_us_per_pair": far["postgres_us"],
         },
+        "pgbench": pgbench,
+        "sql": costs,
     }
-    target = ROOT / "build" / "bench" / "results.json"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps(results, indent=1) + "\n")
-    print(f"written to {target.relative_to(ROOT)}")
-    if far["delivered"] != far["pairs"]:
-        sys.exit(f"bench: {far['pairs'] - far['delivered']} federated pairs were not delivered")
+
+
+def main() -> None:
+    results = measure()
+    FOUND.parent.mkdir(parents=True, exist_ok=True)
+    FOUND.write_text(json.dumps(results, indent=1) + "\n")
+    print(report.text(results))
+    print(f"written to {FOUND.relative_to(ROOT)}")
+    if "--docs" in sys.argv[1:]:
+        report.write_docs(results, ROOT / "docs" / "performance.md")
+    lost = results["federated"]["pairs"] - results["federated"]["delivered"]
+    if lost:
+        sys.exit(f"bench: {lost} federated pairs were not delivered")
 
 
 if __name__ == "__main__":
