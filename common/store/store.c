@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Two statements of a kind at a time: one waits for its commit while the next is executed. More
- * would only queue on the same heads. */
-enum { STATEMENTS_IN_FLIGHT = 2 };
+/* One statement of a kind at a time. A second would mostly wait for the heads that the first holds,
+ * and while it waits nothing can join it; measured, two are slower than one that takes them all. */
+enum { STATEMENTS_IN_FLIGHT = 1 };
 
 struct store *store_new(struct db_pool *pool, const struct store_identity *id, unsigned max_batch)
 {
