@@ -2,7 +2,7 @@
 """CPU time that the PostgreSQL backend spends per accepted pair, by the number of pairs in a call.
 
 Beside it, as the measure of what is possible at all: the same rows written by plain multi-row INSERTs (two
-copies, a delivery row, two events per pair), prepared and with binary parameters, in one transaction.
+copies, a delivery row, two events and two new conversations per pair), prepared and with binary parameters, in one transaction.
 
     tests/bench/sql_cost.py [--pairs N] [--body BYTES] [--sizes 1,10,50,200] [--kind local|far] [--json]
 
@@ -116,10 +116,12 @@ TABLES = {
                           "accepted_at_ms int8,next_attempt_at_ms int8,route_hint text,lease_owner text,"
                           "lease_until_ms int8,delivered_via text,updated_at_ms int8"),
     "user_events": "owner_login text,pts int8,kind int2,message_key text,created_at_ms int8",
+    "conversations": "owner_login text,with_login text,last_message_key text,last_time_ms int8,unread_count int4",
 }
 
 
 def plain_rows(pairs, far, pts):
+    """`pts`: the last position of each owner, and which conversations exist."""
     rows = {t: [] for t in TABLES}
     for p in pairs:
         for typ, owner in ((1, p["to"]), (2, p["from"])):
@@ -130,6 +132,10 @@ def plain_rows(pairs, far, pts):
             if not courier:
                 pts[owner] = pts.get(owner, 0) + 1
                 rows["user_events"].append((owner, pts[owner], 1, key, NOW))
+                other = p["from"] if typ == 1 else p["to"]
+                if (owner, other) not in pts:
+                    pts[owner, other] = True
+                    rows["conversations"].append((owner, other, key, NOW, 2 - typ))
         wait = (NOW + 30000, "far", "p1", NOW + 30000, None) if far else (None, ME, None, None, ME)
         rows["dm_delivery_state"].append((p["from"], p["base"] + "|2", p["base"], p["base"] + "|1", p["to"], 0, 0,
                                           "accepted" if far else "delivered", 1, NOW, *wait, NOW))
@@ -201,6 +207,8 @@ class Bench:
         for _ in range(max(1, self.args.pairs // size)):
             steps = []
             for table, rows in plain_rows(self.pairs(size), self.far, pts).items():
+                if not rows:
+                    continue
                 name, kinds = "%s_%d" % (table, len(rows)), [c.split()[1] for c in TABLES[table].split(",")]
                 if name not in self.prepared:
                     plain_prepare(self.db, table, len(rows))

@@ -1,7 +1,7 @@
 """The lock order of the SQL functions, with several connections at once.
 
-Batches that touch the same owners in every order, new owners, results and changes of servers among
-them: no deadlock, no gap in anybody's event log, one insert for one message, and a reader that polls
+Batches that touch the same owners in every order, new owners, tombstones, results and changes of
+servers among them: no deadlock, no gap in anybody's event log, one insert for one message, and a reader that polls
 while a transaction is held open misses nothing.
 """
 
@@ -25,6 +25,11 @@ INCOMING = (
     "SELECT ord, verdict, to_pts FROM apply_incoming('home', 'p1', %s::text[], %s::text[], %s::text[],"
     "%s::integer[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bytea[], %s::bytea[],"
     "%s::text[]) ORDER BY ord"
+)
+TOMBSTONES = (
+    "SELECT ord, verdict FROM apply_tombstones('home', 'p1', %s::text[], %s::text[], %s::text[], %s::integer[],"
+    "%s::bigint[], %s::bigint[], %s::bytea[], %s::bytea[], %s::boolean[], %s::bigint[], %s::bigint[],"
+    "%s::bigint[], %s::boolean[], %s::text[], %s::bigint[], %s::text[])"
 )
 FINISH = (
     "SELECT recorded, state FROM finish_attempts('home', 'p1', %s::text[], %s::text[], %s::bigint[],"
@@ -87,6 +92,17 @@ def incoming(messages):
     ]  # fmt: skip
 
 
+def tombstones(messages):
+    """Parameters of TOMBSTONES that delete messages (from, to, nonce): odd ones for both, by their author."""
+    n = len(messages)
+    base = [f"{f}|{t}|2000|{k}" for f, t, k in messages]
+    return [
+        [m[0] for m in messages], [m[1] for m in messages], base, [6 - m[2] % 2 for m in messages],
+        [2000] * n, [m[2] for m in messages], [sha(b) for b in base], [blob(b) for b in base], [False] * n,
+        [1000] * n, [m[2] for m in messages], [0] * n, [False] * n, [None] * n, [900000] * n, [None] * n,
+    ]  # fmt: skip
+
+
 def logs_are_gapless(cur):
     cur.execute("SELECT h.owner_login, h.last_pts, count(e.pts), coalesce(max(e.pts), 0) FROM user_event_heads h "
                 "LEFT JOIN user_events e USING (owner_login) GROUP BY 1, 2")  # fmt: skip
@@ -128,6 +144,8 @@ def test_batches_in_every_order_do_not_deadlock(cluster, dbname):
             if i % 4 == 3 and r % 3 == 2:
                 cur.execute("SELECT set_user_servers('home', %s, %s, %s)",
                             (rng.choice("abcdef"), ["home", rng.choice(["other", "third"])], ["wss://h/", "wss://o/"]))  # fmt: skip
+            elif i % 2 == 1 and r % 3 == 0:
+                cur.execute(TOMBSTONES, tombstones(batch[:4]))
             elif i % 4 == 2 and r % 3 == 1:
                 cur.execute(INCOMING, incoming([(f, t if t < "x" else "a", k) for f, t, k in batch]))
             else:
