@@ -4,12 +4,12 @@
  * its own verdict.
  *
  * An idle batcher sends at the end of the loop's turn: a lone item waits for nothing, and what one
- * poll has brought goes together. Sending within the submission was rejected: the first item of
- * every turn would go alone, at the price of a statement and a commit, and the rest would wait for
- * it. If a batch fails as a whole (any SQL
- * error: deadlock, serialisation, a value we did not foresee), its items are sent again one by one,
- * so that one bad item never fails its neighbours. If the connection is lost, every item of the
- * batch ends with DB_UNAVAILABLE.
+ * poll has brought goes together. Sending within the submission was rejected: an idle batcher would
+ * send the first item of a turn alone, and the rest of them would wait for it.
+ *
+ * If a batch fails as a whole (any SQL error: deadlock, serialisation, a value we did not foresee),
+ * its items are sent again one by one, so that one bad item never fails its neighbours. If the
+ * connection is lost, every item of the batch ends with DB_UNAVAILABLE.
  */
 #ifndef SHINE_DB_BATCH_H
 #define SHINE_DB_BATCH_H
