@@ -86,7 +86,7 @@ def environment(reports=None):
     where = f":log_path={reports}" if reports else ""
     env["ASAN_OPTIONS"] = "detect_leaks=1:abort_on_error=0:strict_string_checks=1" + where
     env["UBSAN_OPTIONS"] = "print_stacktrace=1:halt_on_error=1" + where
-    env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tests"), str(ROOT / "tests" / "client")])
+    env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tests"), str(ROOT / "docs")])
     env["PYTHONDONTWRITEBYTECODE"] = "1"
     env["SHINE_TEST_BIN"] = str(BIN)
     return env

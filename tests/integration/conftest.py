@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-# tests/ and tests/client are put on the path by pytest.ini.
+# tests/ and docs/ are put on the path by pytest.ini.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "deploy" / "demo"))
 
 from support.net import Net  # noqa: E402

@@ -2,7 +2,7 @@
 
 import pytest
 from nacl.signing import SigningKey
-from shine_client import ShineError, add_user_payload, b64, now_ms, public_b64, sign_text
+from example_client import ShineError, add_user_payload, b64, now_ms, public_b64, sign_text
 
 HOME = [("alpha", "wss://alpha.example/ws")]
 _taken = iter(range(10**6))

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 import shine_dm as dm
-from shine_client import text_of
+from example_client import text_of
 from support.refusals import code, refused
 
 TOLD = 60

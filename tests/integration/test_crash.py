@@ -13,7 +13,7 @@ import lab
 import pytest
 import shine_dm as dm
 import websockets
-from shine_client import ConnectionClosed, ShineError
+from example_client import ConnectionClosed, ShineError
 from support.net import Net
 from support.waiting import eventually
 from support.world import World

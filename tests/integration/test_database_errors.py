@@ -1,7 +1,7 @@
 """Errors of a database that is there, but cannot just now: the client is asked to come again."""
 
 import pytest
-from shine_client import ShineError
+from example_client import ShineError
 from support.refusals import content
 
 FAILING = """

@@ -2,7 +2,7 @@
 
 import pytest
 import shine_dm as dm
-from shine_client import b64, pair_payload, text_of, unb64
+from example_client import b64, pair_payload, text_of, unb64
 from support.net import User
 from support.refusals import content
 

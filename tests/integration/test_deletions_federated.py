@@ -1,7 +1,7 @@
 """Deletions that travel between servers."""
 
 import shine_dm as dm
-from shine_client import b64, text_of
+from example_client import b64, text_of
 from support.peers import FalsePeer, hello_answer
 from support.refusals import content
 from support.waiting import eventually

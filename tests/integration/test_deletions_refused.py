@@ -1,7 +1,7 @@
 """Everything DeleteMessage and DeleteConversation refuse. Nothing of it is stored."""
 
 import shine_dm as dm
-from shine_client import b64, pair_payload
+from example_client import b64, pair_payload
 from support.net import User
 from support.refusals import code, content, refused
 

@@ -9,9 +9,9 @@ import json
 
 import lab
 import pytest
-import shine_client
+import example_client
 from nacl.signing import SigningKey
-from shine_client import ConnectionClosed, ShineError
+from example_client import ConnectionClosed, ShineError
 from support.waiting import eventually
 
 TAKEN_OVER, CLOSED, LOG_IN_LOST = 4001, 4002, 1012
@@ -92,7 +92,7 @@ async def test_own_sessions_are_listed(alpha, net):
     for session in found.values():
         made, seen = session.pop("createdAtMs"), session.pop("seenAtMs")
         assert alpha.now_ms() - 60_000 < made <= seen <= alpha.now_ms()
-    common = {"clientInfo": "shine_client.py", "ackedPts": 0}
+    common = {"clientInfo": "example_client.py", "ackedPts": 0}
     assert found[phone.session_id] == {
         **common, "sessionId": phone.session_id, "eventMode": "live", "connected": True,
         "current": True,
@@ -108,7 +108,7 @@ async def test_client_info_comes_back_as_it_was_sent(alpha, net, info):
     alice = await net.user("alice", alpha)
     c = await net.connect(alpha)
     nonce = (await c.call("AuthChallenge", {"login": alice.login}))["authNonce"]
-    payload = shine_client.create_session_payload(
+    payload = example_client.create_session_payload(
         alice.login, alice.key, SigningKey.generate(), nonce
     )
     await c.call("CreateAuthSession", {**payload, "clientInfo": info})
@@ -212,7 +212,7 @@ async def test_a_session_closed_during_its_log_in(alpha, net):
     again = await net.connect(alpha)
     asked = await again.call("SessionChallenge", {"sessionId": lost.session_id})
     await mine.call("CloseActiveSession", {"sessionId": lost.session_id})
-    payload = shine_client.session_login_payload(
+    payload = example_client.session_login_payload(
         lost.session_id, lost.session_key, asked["nonce"]
     )
     assert await refused(again, "SessionLogin", payload) == (422, "SESSION_NOT_FOUND")

@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 from nacl.signing import SigningKey
-from shine_client import ShineError, add_user_payload, b64, pair_payload, public_b64
+from example_client import ShineError, add_user_payload, b64, pair_payload, public_b64
 from support.net import User
 from support.peers import FalsePeer, SilentServer, hello_answer
 from support.waiting import eventually

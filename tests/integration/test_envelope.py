@@ -5,7 +5,7 @@ import json
 
 import pytest
 import websockets
-from shine_client import ConnectionClosed, ShineError, b64
+from example_client import ConnectionClosed, ShineError, b64
 
 PING = {"op": "Ping", "requestId": "x", "payload": {}}
 

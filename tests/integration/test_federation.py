@@ -7,7 +7,7 @@ import time
 import lab
 import pytest
 import websockets
-from shine_client import pair_payload, text_of, unb64
+from example_client import pair_payload, text_of, unb64
 from support.peers import FalsePeer, SilentServer, hello_answer
 from support.waiting import eventually
 

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from shine_client import ShineError, b64, text_of, unb64
+from example_client import ShineError, b64, text_of, unb64
 
 
 async def refused(client, op, payload):

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 
 import shine_dm as dm
-from shine_client import b64, pair_payload, text_of, unb64
+from example_client import b64, pair_payload, text_of, unb64
 from support.waiting import eventually
 
 COPIES = "SELECT * FROM signed_messages WHERE base_key = %s ORDER BY message_type"

@@ -6,8 +6,8 @@ import signal
 import ssl
 
 import lab
-import shine_client
-from shine_client import unb64
+import example_client
+from example_client import unb64
 from support.peers import SilentServer
 from support.waiting import eventually
 
@@ -136,7 +136,7 @@ async def test_a_client_that_does_not_read_is_let_go(alpha, net):
     alice, carol = await net.user("alice", alpha), await net.user("carol", alpha)
     c, reading = await net.session(alice), await net.session(carol)
     small = {"max_queue": 1, "read_limit": 4096, "ping_interval": None}
-    stuck = await shine_client.connect(alpha.url, str(alpha.cafile), **small)
+    stuck = await example_client.connect(alpha.url, str(alpha.cafile), **small)
     await stuck.create_session(carol.login, carol.key)
     stuck._reader.cancel()  # from here on nothing is taken from its socket
     body = b"\x07" * 65000

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import shine_dm as dm
-from shine_client import b64, now_ms, pair_payload, unb64
+from example_client import b64, now_ms, pair_payload, unb64
 from support.net import User
 from support.refusals import code, content, refused
 from support.waiting import eventually

@@ -6,7 +6,7 @@ import struct
 import pytest
 import shine_dm as dm
 from nacl.signing import SigningKey
-from shine_client import ShineError, b64, now_ms, pair_payload
+from example_client import ShineError, b64, now_ms, pair_payload
 from support.net import User
 
 STORED = """SELECT (SELECT count(*) FROM signed_messages) + (SELECT count(*) FROM dm_delivery_state)

@@ -2,7 +2,7 @@
 
 import pytest
 from nacl.signing import SigningKey
-from shine_client import (
+from example_client import (
     ShineError,
     b64,
     create_session_payload,

@@ -4,7 +4,7 @@ import subprocess
 
 import lab
 from nacl.signing import SigningKey
-from shine_client import b64, text_of, unb64
+from example_client import b64, text_of, unb64
 from support.waiting import eventually
 
 

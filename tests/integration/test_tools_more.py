@@ -8,7 +8,7 @@ import unicodedata
 import lab
 import pytest
 import shine_dm as dm
-from shine_client import b64, text_of
+from example_client import b64, text_of
 
 TOLD = 60
 

@@ -12,7 +12,7 @@ import pytest
 
 TESTS = Path(__file__).resolve().parent.parent
 VECTORS = TESTS / "vectors"
-sys.path[:0] = [str(TESTS / "client"), str(VECTORS)]
+sys.path[:0] = [str(TESTS.parent / "docs"), str(VECTORS)]
 import make_vectors  # noqa: E402
 import shine_dm as dm  # noqa: E402
 from nacl.signing import SigningKey  # noqa: E402

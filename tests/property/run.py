@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-for folder in (HERE, HERE.parent, HERE.parent / "client"):
+for folder in (HERE, HERE.parent, HERE.parents[1] / "docs"):
     sys.path.insert(0, str(folder))
 sys.dont_write_bytecode = True
 import harness as h  # noqa: E402

@@ -4,9 +4,9 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Tuple
 
-import shine_client
+import example_client
 from nacl.signing import SigningKey
-from shine_client import Client
+from example_client import Client
 
 from .server import WatchedServer
 
@@ -23,7 +23,7 @@ class User:
     home: Optional[WatchedServer] = None  # where session() connects to
 
     def pair(self, to: "User", text: Any = "hello", **stamps: Any) -> Tuple[bytes, bytes]:
-        return shine_client.shine_dm.text_pair(self.login, to.login, self.key, text, **stamps)
+        return example_client.shine_dm.text_pair(self.login, to.login, self.key, text, **stamps)
 
 
 class Net:
@@ -57,7 +57,7 @@ class Net:
 
     async def connect(self, server: WatchedServer, path: str = "/ws", **options: Any) -> Client:
         url = server.url.removesuffix("/ws") + path
-        client = await shine_client.connect(url, str(server.cafile), **options)
+        client = await example_client.connect(url, str(server.cafile), **options)
         self.clients.append(client)
         return client
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from shine_client import Client, Payload, ShineError
+from example_client import Client, Payload, ShineError
 
 from .server import WatchedServer
 

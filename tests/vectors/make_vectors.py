@@ -5,7 +5,7 @@
     tests/vectors/make_vectors.py --check    say which ones differ from what would be written
 
 Everything is derived from fixed strings, so two runs give the same files. The vectors come from
-tests/client/shine_dm.py, which knows nothing of the C code that is tested against them.
+docs/shine_dm.py, which knows nothing of the C code that is tested against them.
 
 Bytes are hex. A long body is a rule: {"fill": n} is n bytes, byte i being (31 * i + 7) mod 256.
 """

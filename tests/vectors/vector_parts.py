@@ -8,7 +8,7 @@ from struct import pack
 from nacl.signing import SigningKey
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "client"))
+sys.path.insert(0, str(HERE.parents[1] / "docs"))
 import shine_dm as dm  # noqa: E402
 
 T0 = 1774700000123

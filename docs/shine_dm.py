@@ -1,8 +1,9 @@
 """The SHiNE_DM container, written a second time.
 
-This module is for tests. It follows docs/protocol.md ("The container") and shares no line with
-common/dm, so that a mistake in one of the two shows as a difference. Keep it that way: when the
-C code and this module disagree, read the protocol, not the other implementation.
+The part of the example client (example_client.py) that makes and reads signed blocks; the tests use
+it too. It follows docs/protocol.md ("The container") and shares no line with common/dm, so that a
+mistake in one of the two shows as a difference. Keep it that way: when the C code and this module
+disagree, read the protocol, not the other implementation.
 
     incoming, outgoing = text_pair("alice", "bob", alice_key, "hello")
     c = parse(incoming)

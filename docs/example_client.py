@@ -12,6 +12,12 @@ differ. What the document promises about the envelope is checked on every text t
         event = await c.wait_event("IncomingDirectMessage")
         print(text_of(event))
 
+Run by itself it sends a message and shows what comes back until it is interrupted:
+
+    python3 docs/example_client.py wss://HOST/ws CAFILE KEYFILE LOGIN TO TEXT
+
+(websockets, PyNaCl; the container is in shine_dm.py beside it.)
+
 Requests may overlap: `start()` sends one and returns a future, `call()` waits for its answer.
 Answers come in any order and are matched by `requestId`.
 """
@@ -21,6 +27,7 @@ import base64
 import itertools
 import json
 import ssl
+import sys
 import time
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
@@ -164,7 +171,7 @@ def create_session_payload(
         "authNonce": nonce,
         "clientKey": public_b64(key),
         "signatureB64": sign_text(key, signed),
-        "clientInfo": "shine_client.py",
+        "clientInfo": "example_client.py",
     }
     return payload if event_mode is None else {**payload, "eventMode": event_mode}
 
@@ -183,7 +190,7 @@ def session_login_payload(
         "sessionKey": "ed25519/" + public_b64(session_key),
         "timeMs": stamp,
         "signatureB64": sign_text(session_key, f"SESSION_LOGIN:{session_id}:{stamp}:{nonce}"),
-        "clientInfo": "shine_client.py",
+        "clientInfo": "example_client.py",
     }
     return payload if event_mode is None else {**payload, "eventMode": event_mode}
 
@@ -502,3 +509,21 @@ def parse_message(text: Any) -> Any:
     return Answer(
         m["op"], m["requestId"], status, ok, m.get("error", ""), m.get("message", ""), m["payload"]
     )
+
+
+async def main(url: str, cafile: str, keyfile: str, login: str, to: str, text: str) -> None:
+    with open(keyfile, encoding="ascii") as f:
+        lines = dict(line.split() for line in f if line.strip())
+    async with await connect(url, cafile) as client:
+        await client.create_session(login, SigningKey(base64.b64decode(lines["secret"])))
+        answer = await client.send_text(to, text)
+        print(answer["deliveryState"], answer["outgoingKey"], flush=True)
+        while True:
+            event = await client.wait_event("IncomingDirectMessage", timeout=3600)
+            print(event["fromLogin"], "→", event["toLogin"], text_of(event), flush=True)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 7:
+        sys.exit("usage: example_client.py URL CAFILE KEYFILE LOGIN TO TEXT")
+    asyncio.run(main(*sys.argv[1:]))
