@@ -22,6 +22,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { HANGING_MS = 100 };
+
 enum prepared { UNKNOWN, PENDING, READY };
 
 struct prepared_stmt {
@@ -102,6 +104,11 @@ void db_conn_drop(struct db_conn *c, const char *reason)
     db_pool_lost(c->pool, c, c->useful || now_ms(c) - c->born_ms > 10000);
     free(c->stmt);
     free(c);
+}
+
+bool db_conn_hangs(const struct db_conn *c)
+{
+    return c->in_flight_count > 0 && now_ms(c) - c->progress_ms > HANGING_MS;
 }
 
 void db_conn_check(struct db_conn *c, uint64_t answer_timeout_ms)

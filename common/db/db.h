@@ -72,7 +72,8 @@ bool db_pool_ready(const struct db_pool *pool);
 void db_pool_on_change(struct db_pool *pool, void (*cb)(void *ctx, bool ready), void *ctx);
 
 /* Send `stmt` with `params` (ownership passes; NULL = none) on the connection with the fewest calls
- * in flight. The callback comes exactly once, never from inside this function. */
+ * in flight among those that answer. The callback comes exactly once, never from inside this
+ * function. */
 void db_call(struct db_pool *pool, const struct db_stmt *stmt, struct db_params *params, db_cb cb,
              void *ctx);
 

@@ -124,6 +124,9 @@ void db_conn_drop(struct db_conn *c, const char *reason);
  * request. */
 bool db_conn_send(struct db_conn *c, struct db_request *r);
 size_t db_conn_in_flight(const struct db_conn *c);
+/* True if its oldest call has waited for a while without a byte: for a lock, a slow disk, a frozen
+ * server process. What is sent there now waits behind it. */
+bool db_conn_hangs(const struct db_conn *c);
 /* Drop the connection if its calls have waited longer than `answer_timeout_ms` without a byte. */
 void db_conn_check(struct db_conn *c, uint64_t answer_timeout_ms);
 struct db_conn *db_conn_from_link(struct list *link);
@@ -142,6 +145,10 @@ struct db_later {
     void (*run)(struct db_later *work);
 };
 void db_pool_later(struct db_pool *pool, struct db_later *work);
+/* The same a moment later: at the next of the pool's ticks, within DB_TICK_MS. For what must be
+ * tried again without turning in circles. At once if the pool is being closed. */
+#define DB_TICK_MS 50
+void db_pool_at_tick(struct db_pool *pool, struct db_later *work);
 /* A connection has left the pool; `healthy` if it had been of use before. */
 void db_pool_lost(struct db_pool *pool, struct db_conn *c, bool healthy);
 

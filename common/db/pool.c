@@ -36,6 +36,8 @@ struct db_pool {
     uv_idle_t idle;      /* active while something is to be told, or was put off */
     struct list finished;
     struct list later;
+    struct list at_tick;
+    uv_timer_t tick;     /* runs while `at_tick` holds something */
     size_t calls, bytes; /* unfinished: in flight or on `finished` */
     bool delivering;
     bool announced; /* what on_change has been told */
@@ -87,6 +89,24 @@ void db_pool_later(struct db_pool *pool, struct db_later *work)
     shine_assert(!pool->handles_closing);
     list_push(&pool->later, &work->link);
     tell_later(pool);
+}
+
+static void on_tick(uv_timer_t *t)
+{
+    struct db_pool *pool = t->data;
+    list_splice(&pool->later, &pool->at_tick);
+    tell_later(pool);
+}
+
+void db_pool_at_tick(struct db_pool *pool, struct db_later *work)
+{
+    if (pool->closing) {
+        db_pool_later(pool, work);
+        return;
+    }
+    list_push(&pool->at_tick, &work->link);
+    if (!uv_is_active((uv_handle_t *)&pool->tick))
+        uv_timer_start(&pool->tick, on_tick, DB_TICK_MS, 0);
 }
 
 void db_pool_finish(struct db_pool *pool, struct db_request *r, enum db_status status)
@@ -199,13 +219,19 @@ static void on_watchdog(uv_timer_t *t)
 
 /* --- calls --- */
 
+/* The connection with the fewest calls in flight, and one that hangs only if all do. */
 static struct db_conn *least_busy(const struct db_pool *pool)
 {
     struct db_conn *best = NULL;
+    bool best_hangs = false;
     list_each(l, &pool->conns) {
         struct db_conn *c = db_conn_from_link(l);
-        if (!best || db_conn_in_flight(c) < db_conn_in_flight(best))
+        bool hangs = db_conn_hangs(c);
+        if (!best || (best_hangs && !hangs) ||
+            (best_hangs == hangs && db_conn_in_flight(c) < db_conn_in_flight(best))) {
             best = c;
+            best_hangs = hangs;
+        }
     }
     return best;
 }
@@ -268,11 +294,13 @@ struct db_pool *db_pool_new_limited(uv_loop_t *loop, const char *conninfo,
     list_init(&pool->conns);
     list_init(&pool->finished);
     list_init(&pool->later);
+    list_init(&pool->at_tick);
     backoff_init(&pool->backoff, limits->reconnect_min_ms, limits->reconnect_max_ms);
     shine_assert(uv_timer_init(loop, &pool->redial) == 0);
     shine_assert(uv_timer_init(loop, &pool->watchdog) == 0);
+    shine_assert(uv_timer_init(loop, &pool->tick) == 0);
     shine_assert(uv_idle_init(loop, &pool->idle) == 0);
-    pool->redial.data = pool->watchdog.data = pool->idle.data = pool;
+    pool->redial.data = pool->watchdog.data = pool->idle.data = pool->tick.data = pool;
     pool->dialer = db_dialer_new(loop, settings, on_dialled, pool);
     fill(pool);
     return pool;
@@ -308,6 +336,7 @@ static void close_handles(struct db_pool *pool)
     pool->handles_closing = true;
     uv_close((uv_handle_t *)&pool->redial, on_handle_closed);
     uv_close((uv_handle_t *)&pool->watchdog, on_handle_closed);
+    uv_close((uv_handle_t *)&pool->tick, on_handle_closed);
     uv_close((uv_handle_t *)&pool->idle, on_handle_closed);
 }
 
@@ -318,7 +347,9 @@ void db_pool_close(struct db_pool *pool, void (*on_closed)(void *ctx), void *ctx
     pool->on_closed = on_closed;
     pool->closed_ctx = ctx;
     uv_timer_stop(&pool->redial);
-    pool->open_handles = 4; /* the dialer's and the three of close_handles() */
+    uv_timer_stop(&pool->tick);
+    list_splice(&pool->later, &pool->at_tick);
+    pool->open_handles = 5; /* the dialer's and the four of close_handles() */
     db_dialer_close(pool->dialer, handle_closed, pool);
     while (!list_empty(&pool->conns))
         db_conn_drop(db_conn_from_link(pool->conns.next), NULL);

@@ -230,11 +230,16 @@ void db_settings_free(struct db_settings *s)
 char *db_session_options(unsigned statement_timeout_ms)
 {
     /* synchronous_commit: what we acknowledge must be on disk even where somebody has turned the
-     * default off. lock_timeout stays below statement_timeout, so that the log tells waiting from
-     * working. */
+     * default off. lock_timeout: our own transactions hold locks for milliseconds; whoever holds
+     * one for longer must not keep all that comes after it on the connection. tcp_…: the server's
+     * side of what `defaults` asks for on ours, so that a host that vanished gives back its locks.
+     */
+    unsigned lock_timeout_ms = statement_timeout_ms / 2 < 1000 ? statement_timeout_ms / 2 : 1000;
     return xasprintf("-c jit=off -c synchronous_commit=on -c statement_timeout=%u "
-                     "-c lock_timeout=%u -c idle_in_transaction_session_timeout=10000",
-                     statement_timeout_ms, statement_timeout_ms - statement_timeout_ms / 3);
+                     "-c lock_timeout=%u -c idle_in_transaction_session_timeout=10000 "
+                     "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 "
+                     "-c tcp_keepalives_count=3 -c tcp_user_timeout=15000",
+                     statement_timeout_ms, lock_timeout_ms);
 }
 
 void db_settings_params(const struct db_settings *s, const struct db_host *host, const char *addr,

@@ -16,6 +16,11 @@ static const struct db_stmt FINISH_ATTEMPTS = {
     "finish_attempts",
     "SELECT * FROM finish_attempts($1::text, $2::text, $3::text[], $4::text[], $5::bigint[], "
     "$6::bigint[], $7::bigint[], $8::integer[], $9::text[], $10::text[], $11::bigint[])"};
+static const struct db_stmt FINISH_ATTEMPTS_SKIPPING = {
+    "finish_attempts_skipping",
+    "SELECT r.* FROM " STORE_SKIP_FROM ", finish_attempts(" STORE_SKIP_ARG1 ", "
+    "$2::text, $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], "
+    "$8::integer[], $9::text[], $10::text[], $11::bigint[]) r"};
 static const struct db_stmt DELIVERY_STATUS = {
     "get_delivery_status", "SELECT * FROM get_delivery_status($1::text[], $2::text[])"};
 static const struct db_stmt SHOW_DELIVERY = {"show_delivery",
@@ -81,7 +86,8 @@ static void finish_done(void *ctx, struct db_batch_item *item, const struct db_r
     f->done(f, st);
 }
 
-const struct db_batch_kind store_finish_kind = {&FINISH_ATTEMPTS, finish_build, finish_done};
+const struct db_batch_kind store_finish_kind = {&FINISH_ATTEMPTS, finish_build, finish_done,
+                                                &FINISH_ATTEMPTS_SKIPPING};
 
 void store_finish_attempt(struct store *s, struct store_finish *f)
 {

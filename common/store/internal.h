@@ -67,6 +67,12 @@ unsigned store_routes_of(const struct db_result *res, int row, struct store_rout
 /* A text as history pages and the list of conversations show it; texts point into the result. */
 struct store_history_item store_history_item_of(const struct db_result *res, int row);
 
+/* For the skipping form of a grouped statement (db/batch.h): STORE_SKIP_FROM sets for its
+ * transaction that take_heads() does not wait, and the function's first argument depends on it, so
+ * that the setting is made before the call. */
+#define STORE_SKIP_FROM "(SELECT set_config('shine.heads', 'skip', true) AS mode OFFSET 0) s"
+#define STORE_SKIP_ARG1 "CASE WHEN s.mode <> '' THEN $1::text END"
+
 /* Batch kinds, each beside its build and done functions. */
 extern const struct db_batch_kind store_pair_kind, store_incoming_kind, store_tombstone_kind,
     store_finish_kind;

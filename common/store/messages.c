@@ -15,11 +15,23 @@ static const struct db_stmt ACCEPT_PAIRS = {
     "$6::integer[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bytea[], "
     "$12::bytea[], $13::boolean[], $14::text[], $15::bigint[], $16::text[], $17::bigint[], "
     "$18::bigint[], $19::bigint[])"};
+static const struct db_stmt ACCEPT_PAIRS_SKIPPING = {
+    "accept_pairs_skipping",
+    "SELECT r.* FROM " STORE_SKIP_FROM ", accept_pairs(" STORE_SKIP_ARG1 ", "
+    "$2::text, $3::text[], $4::text[], $5::text[], $6::integer[], $7::bigint[], $8::bigint[], "
+    "$9::bigint[], $10::bigint[], $11::bytea[], $12::bytea[], $13::boolean[], $14::text[], "
+    "$15::bigint[], $16::text[], $17::bigint[], $18::bigint[], $19::bigint[]) r"};
 static const struct db_stmt APPLY_INCOMING = {
     "apply_incoming",
     "SELECT * FROM apply_incoming($1::text, $2::text, $3::text[], $4::text[], $5::text[], "
     "$6::integer[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bytea[], "
     "$12::bytea[], $13::text[], $14::bigint[], $15::bigint[], $16::bigint[])"};
+static const struct db_stmt APPLY_INCOMING_SKIPPING = {
+    "apply_incoming_skipping",
+    "SELECT r.* FROM " STORE_SKIP_FROM ", apply_incoming(" STORE_SKIP_ARG1 ", "
+    "$2::text, $3::text[], $4::text[], $5::text[], $6::integer[], $7::bigint[], $8::bigint[], "
+    "$9::bigint[], $10::bigint[], $11::bytea[], $12::bytea[], $13::text[], $14::bigint[], "
+    "$15::bigint[], $16::bigint[]) r"};
 
 /* --- pairs --- */
 
@@ -78,7 +90,8 @@ static void pair_done(void *ctx, struct db_batch_item *item, const struct db_res
     p->done(p, st);
 }
 
-const struct db_batch_kind store_pair_kind = {&ACCEPT_PAIRS, pairs_build, pair_done};
+const struct db_batch_kind store_pair_kind = {&ACCEPT_PAIRS, pairs_build, pair_done,
+                                              &ACCEPT_PAIRS_SKIPPING};
 
 void store_accept_pair(struct store *s, struct store_pair *p)
 {
@@ -129,7 +142,8 @@ static void incoming_done(void *ctx, struct db_batch_item *item, const struct db
     p->done(p, st);
 }
 
-const struct db_batch_kind store_incoming_kind = {&APPLY_INCOMING, incoming_build, incoming_done};
+const struct db_batch_kind store_incoming_kind = {&APPLY_INCOMING, incoming_build, incoming_done,
+                                                  &APPLY_INCOMING_SKIPPING};
 
 void store_apply_incoming(struct store *s, struct store_incoming *p)
 {

@@ -14,6 +14,12 @@ static const struct db_stmt APPLY_TOMBSTONES = {
     "$6::integer[], $7::bigint[], $8::bigint[], $9::bytea[], $10::bytea[], $11::boolean[], "
     "$12::bigint[], $13::bigint[], $14::bigint[], $15::boolean[], $16::text[], $17::bigint[], "
     "$18::text[])"};
+static const struct db_stmt APPLY_TOMBSTONES_SKIPPING = {
+    "apply_tombstones_skipping",
+    "SELECT r.* FROM " STORE_SKIP_FROM ", apply_tombstones(" STORE_SKIP_ARG1 ", "
+    "$2::text, $3::text[], $4::text[], $5::text[], $6::integer[], $7::bigint[], $8::bigint[], "
+    "$9::bytea[], $10::bytea[], $11::boolean[], $12::bigint[], $13::bigint[], $14::bigint[], "
+    "$15::boolean[], $16::text[], $17::bigint[], $18::text[]) r"};
 
 static struct store_tombstone *tombstone_of(struct db_batch_item *item)
 {
@@ -106,7 +112,7 @@ static void tombstone_done(void *ctx, struct db_batch_item *item, const struct d
 }
 
 const struct db_batch_kind store_tombstone_kind = {&APPLY_TOMBSTONES, tombstones_build,
-                                                   tombstone_done};
+                                                   tombstone_done, &APPLY_TOMBSTONES_SKIPPING};
 
 void store_apply_tombstone(struct store *s, struct store_tombstone *p)
 {

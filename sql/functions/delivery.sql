@@ -2,7 +2,8 @@
 
 -- Record results. p_outcome: 1 delivered, 2 failed (the slot is used), 3 given back (it is not; due
 -- again after p_retry_after). One row per item: `recorded` false = nothing was changed; `state` as
--- it stands now, NULL if the row is gone; the position of the sender's event, 0 = none.
+-- it stands now, NULL if the row is gone; the position of the sender's event, 0 = none. With
+-- shine.heads = skip no row for what was left out (take_heads()).
 --
 -- A failure counts only for the revision, row version and live lease its attempt began with. A
 -- success is a fact whoever learnt it: it also turns an accepted row of the same revision delivered
@@ -28,10 +29,23 @@ DECLARE
     v_any boolean;
     v_pts bigint[];
     v_live text[];
+    -- leaving out whose head is held
+    v_busy text[]; v_free integer[];
     -- cutting at repetitions
     v_distinct integer; v_prev integer[]; v_lo integer := 1;
 BEGIN
-    PERFORM lock_heads(p_me, p_from);
+    v_busy := (take_heads(p_me, p_from)).o_busy;
+    IF v_busy IS NOT NULL THEN
+        v_free := items_without(v_busy, p_from, p_from);
+        IF cardinality(v_free) > 0 THEN
+            RETURN QUERY SELECT v_free[r.ord], r.recorded, r.state, r.from_pts, r.from_elsewhere
+                FROM finish_attempts(p_me, p_process, pick(p_from, v_free), pick(p_key, v_free),
+                    pick(p_rev, v_free), pick(p_reenc, v_free), pick(p_version, v_free),
+                    pick(p_outcome, v_free), pick(p_via, v_free), pick(p_error, v_free),
+                    pick(p_retry_after, v_free), p_schedule) r;
+        END IF;
+        RETURN;
+    END IF;
     IF v_n > 1 THEN
         SELECT count(DISTINCT p_key[i] COLLATE "C") INTO v_distinct FROM generate_series(1, v_n) i;
         IF v_distinct < v_n THEN

@@ -43,6 +43,51 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION lock_heads(text, text[]) IS 'Lock the event heads of these logins, sorted; the first thing every writer does.';
 
+-- The same for functions that take many items and may go on without some of them. o_busy is NULL once
+-- all heads are locked. If the setting shine.heads is 'skip' (for the transaction), nothing is waited
+-- for: the heads that somebody else holds are returned, the others are locked, and the caller does
+-- the items that need none of the busy ones.
+--
+-- So one head that is held for long (an operator's open transaction, a process that was frozen) does
+-- not keep a batch that happens to touch it: the batch waits once, for lock_timeout, fails, and comes
+-- again with 'skip' (db/batch.h).
+CREATE OR REPLACE FUNCTION take_heads(p_me text, p_logins text[], OUT o_busy text[],
+                                      OUT o_tombstones boolean, OUT o_marks boolean)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_held text[];
+BEGIN
+    IF current_setting('shine.heads', true) = 'skip' THEN
+        SELECT array_agg(owner_login) INTO v_held FROM (
+            SELECT h.owner_login FROM user_event_heads h WHERE h.owner_login = ANY (p_logins)
+            ORDER BY h.owner_login FOR NO KEY UPDATE SKIP LOCKED) x;
+        SELECT array_agg(h.owner_login) INTO o_busy FROM user_event_heads h
+        WHERE h.owner_login = ANY (p_logins) AND NOT h.owner_login = ANY (coalesce(v_held, '{}'));
+        IF o_busy IS NOT NULL THEN
+            RETURN;
+        END IF;
+    END IF;
+    SELECT l.o_tombstones, l.o_marks INTO o_tombstones, o_marks FROM lock_heads(p_me, p_logins) l;
+END $$;
+COMMENT ON FUNCTION take_heads(text, text[]) IS 'Lock the heads of a batch; with shine.heads = skip returns those that somebody else holds instead of waiting.';
+
+-- Numbers, from 1, of the items that have nothing to do with `p_busy`; {} if there is none.
+CREATE OR REPLACE FUNCTION items_without(p_busy text[], p_from text[], p_to text[])
+RETURNS integer[] LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(array_agg(i ORDER BY i), '{}') FROM generate_series(1, cardinality(p_from)) i
+    WHERE NOT p_from[i] COLLATE "C" = ANY (p_busy) AND NOT p_to[i] COLLATE "C" = ANY (p_busy)
+$$;
+COMMENT ON FUNCTION items_without(text[], text[], text[]) IS 'Items of a batch that touch none of these heads; internal.';
+
+-- The elements of `p_all` that belong to these items, p_per of them to each; {} stays {}.
+CREATE OR REPLACE FUNCTION pick(p_all anyarray, p_items integer[], p_per integer DEFAULT 1)
+RETURNS anyarray LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN p_all = '{}' THEN p_all
+                ELSE array_agg(p_all[(p_items[o] - 1) * p_per + nth] ORDER BY o, nth) END
+    FROM generate_series(1, cardinality(p_items)) o, generate_series(1, p_per) nth
+$$;
+COMMENT ON FUNCTION pick(anyarray, integer[], integer) IS 'Some items of the parallel arrays of a batch; internal.';
+
 -- Append one event per slot whose owner is not NULL; slots of one owner get positions in slot
 -- order. p_kind NULL = all of kind 1. Returns the position per slot, 0 where there is no event. The
 -- caller holds the heads.

@@ -20,7 +20,7 @@ SELECT is_empty($$SELECT c.relname, a.attname FROM pg_class c JOIN pg_attribute 
     JOIN pg_index i ON i.indrelid = c.oid AND a.attnum = ANY (i.indkey)
     WHERE c.relnamespace = 'public'::regnamespace AND a.atttypid = 'text'::regtype AND a.attcollation <> 'pg_catalog."C"'::regcollation
     AND c.relname NOT IN ('schema_migrations')$$, 'keys and cursors compare by bytes');
-SELECT is_empty($$SELECT proname FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND proname <> 'lock_heads' AND prosrc LIKE '%lock_heads(%'
+SELECT is_empty($$SELECT proname FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND proname NOT IN ('lock_heads', 'take_heads') AND prosrc ~ '(lock|take)_heads\('
     AND (proconfig @> '{plan_cache_mode=force_generic_plan,enable_hashjoin=off,enable_mergejoin=off,enable_seqscan=off,enable_memoize=off,enable_material=off}') IS NOT TRUE$$,
     'every caller of lock_heads plans alike');
 SELECT is((SELECT attstorage FROM pg_attribute WHERE attrelid = 'signed_messages'::regclass AND attname = 'blob'), 'e', 'blobs are not compressed');

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <libpq-fe.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +43,17 @@ static int start_server(void **state)
             "CREATE FUNCTION deadlock(vs bigint[], OUT ord bigint, OUT v bigint) RETURNS SETOF "
             "record LANGUAGE plpgsql AS $$ BEGIN "
             "IF nextval('tries') <= vs[1] THEN RAISE 'lost' USING ERRCODE = '40P01'; END IF; "
-            "RETURN QUERY SELECT o, x FROM unnest(vs) WITH ORDINALITY u(x, o); END $$");
+            "RETURN QUERY SELECT o, x FROM unnest(vs) WITH ORDINALITY u(x, o); END $$;"
+            /* Locks a row for each value: waits for it, or leaves the value out. */
+            "CREATE TABLE rows AS SELECT generate_series(1000, 1100)::bigint AS v;"
+            "CREATE FUNCTION lock_rows(vs bigint[], OUT ord bigint, OUT v bigint) RETURNS SETOF "
+            "record LANGUAGE plpgsql AS $$ BEGIN "
+            "PERFORM FROM rows r WHERE r.v = ANY (vs) ORDER BY r.v FOR UPDATE; "
+            "RETURN QUERY SELECT o, x FROM unnest(vs) WITH ORDINALITY u(x, o); END $$;"
+            "CREATE FUNCTION lock_free_rows(vs bigint[], OUT ord bigint, OUT v bigint) RETURNS "
+            "SETOF record LANGUAGE sql AS $$ SELECT u.o, u.x FROM unnest(vs) WITH ORDINALITY "
+            "u(x, o) JOIN (SELECT r.v FROM rows r WHERE r.v = ANY (vs) FOR UPDATE SKIP LOCKED) l "
+            "ON l.v = u.x $$");
     return 0;
 }
 
@@ -113,8 +124,12 @@ static void done(void *ctx, struct db_batch_item *b, const struct db_result *res
 static const struct db_stmt stmt_store = {"store", "SELECT ord, v FROM store($1::bigint[])"};
 static const struct db_stmt stmt_deadlock = {"deadlock",
                                              "SELECT ord, v FROM deadlock($1::bigint[])"};
-static const struct db_batch_kind kind_store = {&stmt_store, build, done};
-static const struct db_batch_kind kind_deadlock = {&stmt_deadlock, build, done};
+static const struct db_stmt stmt_lock = {"lock", "SELECT ord, v FROM lock_rows($1::bigint[])"};
+static const struct db_stmt stmt_lock_free = {"lock_free",
+                                              "SELECT ord, v FROM lock_free_rows($1::bigint[])"};
+static const struct db_batch_kind kind_lock = {&stmt_lock, build, done, &stmt_lock_free};
+static const struct db_batch_kind kind_store = {&stmt_store, build, done, NULL};
+static const struct db_batch_kind kind_deadlock = {&stmt_deadlock, build, done, NULL};
 
 static void open_all(struct fixture *f, const struct db_batch_kind *kind, size_t max_items,
                      unsigned max_in_flight)
@@ -331,6 +346,110 @@ static void test_submit_from_done(void **state)
     close_all(&f);
 }
 
+/* Somebody's open transaction holds row 1030. */
+static PGconn *hold_row(void)
+{
+    PGconn *c = PQconnectdb(pg_conninfo(pg));
+    PQclear(PQexec(c, "BEGIN"));
+    PGresult *r = PQexec(c, "SELECT FROM rows WHERE v = 1030 FOR UPDATE");
+    assert_int_equal(PQresultStatus(r), PGRES_TUPLES_OK);
+    PQclear(r);
+    return c;
+}
+
+static void release_row(PGconn *c)
+{
+    PQclear(PQexec(c, "ROLLBACK"));
+    PQfinish(c);
+}
+
+struct deadline {
+    uv_loop_t *loop;
+    uint64_t at;
+};
+
+static bool is_past(void *ctx)
+{
+    const struct deadline *d = ctx;
+    return uv_now(d->loop) > d->at;
+}
+
+/* One locked row keeps nobody but its own item, and that one for little longer than lock_timeout.
+ */
+static void test_locked_row(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct item items[51], later[50];
+    PGconn *holder = hold_row();
+    open_all(&f, &kind_lock, 50, 2);
+    number(items, 51);
+    submit(&f, items, 51);
+    wait_done(&f, items, 51);
+    for (int i = 0; i < 51; i++)
+        assert_int_equal(items[i].status, i == 30 ? DB_UNAVAILABLE : DB_OK);
+    /* The batcher knows now: nobody waits for the lock again, until it is free. */
+    int before = f.statements;
+    f.done = 0;
+    number(later, 50);
+    submit(&f, later, 50);
+    wait_done(&f, later, 50);
+    for (int i = 0; i < 50; i++)
+        assert_int_equal(later[i].status, i == 30 ? DB_UNAVAILABLE : DB_OK);
+    assert_int_equal(f.statements - before, 5); /* the one item comes again four times */
+    release_row(holder);
+    f.done = 0;
+    submit(&f, later, 50);
+    wait_done(&f, later, 50);
+    for (int i = 0; i < 50; i++)
+        assert_int_equal(later[i].status, DB_OK);
+    close_all(&f);
+}
+
+static bool is_left_out(void *ctx)
+{
+    const struct item *item = ctx;
+    return item->base.left_out > 0;
+}
+
+/* The end does not forget an item that waits for the next tick. */
+static void test_closed_with_locked_row(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct item locked = {.value = 1030};
+    PGconn *holder = hold_row();
+    open_all(&f, &kind_lock, 50, 2);
+    submit(&f, &locked, 1);
+    assert_true(run_until(&f.loop, is_left_out, &locked));
+    assert_int_equal(db_batch_waiting(f.batcher), 1);
+    close_all(&f);
+    assert_int_equal(locked.done, 1);
+    assert_int_equal(locked.status, DB_UNAVAILABLE);
+    release_row(holder);
+}
+
+/* A statement that hangs does not keep the next one, though that is not full. */
+static void test_hanging_statement(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct item locked = {.value = 1030}, others[2] = {{.value = 1001}, {.value = 1002}};
+    PGconn *holder = hold_row();
+    open_all(&f, &kind_lock, 50, 1);
+    submit(&f, &locked, 1);
+    struct deadline hangs = {&f.loop, uv_now(&f.loop) + 400};
+    assert_true(run_until(&f.loop, is_past, &hangs));
+    submit(&f, others, 2);
+    wait_done(&f, others, 2);
+    assert_int_equal(locked.done, 0);
+    release_row(holder);
+    f.want = 3;
+    assert_true(run_until(&f.loop, all_done, &f));
+    assert_int_equal(locked.status, DB_OK);
+    close_all(&f);
+}
+
 static void test_closed_pool(void **state)
 {
     (void)state;
@@ -357,6 +476,9 @@ int main(void)
         cmocka_unit_test(test_killed_in_mid_batch),
         cmocka_unit_test(test_submit_from_done),
         cmocka_unit_test(test_closed_pool),
+        cmocka_unit_test(test_locked_row),
+        cmocka_unit_test(test_closed_with_locked_row),
+        cmocka_unit_test(test_hanging_statement),
     };
     return cmocka_run_group_tests(tests, start_server, stop_server);
 }
