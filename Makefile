@@ -54,7 +54,7 @@ C_FILES   := $(shell find common frontd deliveryd syncd deploy tests -name '*.c'
 FUZZ_BIN  := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_SECONDS ?= 30
 
-.PHONY: all unit bench-bin property-bin clean help lint tidy check demo bench property fuzz fuzz-bin
+.PHONY: all unit bench-bin property-bin clean help lint tidy check chaos demo bench property fuzz fuzz-bin
 all: $(PROGRAMS:%=$(OUT)/bin/%)   ## build the programs (build/bin)
 unit: $(UNIT_BIN)
 bench-bin: $(BENCH_BIN)
@@ -142,6 +142,14 @@ bench: all bench-bin ## throughput beside plain PostgreSQL
 
 property: all property-bin ## 10,000 random sets of containers in several orders against a model
 	@/usr/bin/python3 tests/property/run.py --sets 10000
+
+# The faults of make check for longer, with a seed of the day; a failure names it.
+chaos:             ## kills, crashes and hostile connections for longer (about 10 minutes)
+	@$(MAKE) --no-print-directory VARIANT=san all
+	@cd tests && SHINE_CHAOS=5 SHINE_CRASH_SEED=$${SHINE_CRASH_SEED:-$$(date +%F)} PYTHONPATH=.:../docs \
+	    PYTHONDONTWRITEBYTECODE=1 timeout 1500 /usr/bin/python3 -m pytest -q -p no:cacheprovider \
+	    -o timeout=600 integration/test_kill.py integration/test_database_faults.py \
+	    integration/test_hostile_connections.py
 
 clean:             ## remove everything that was built
 	rm -rf $(BUILD)

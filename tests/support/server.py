@@ -122,6 +122,26 @@ class WatchedServer(lab.Server):
         """Pids of the worker processes."""
         return self.frontd.children() if self.frontd else []
 
+    def worker_of(self, client: Any) -> int:
+        """Pid of the worker that holds the connection of a logged-in client."""
+        return self.value(
+            "SELECT pid FROM active_sessions JOIN processes ON process_id = connected_to"
+            " WHERE session_id = %s",
+            [client.session_id],
+        )
+
+    def backends(self, worker: Optional[int] = None) -> List[int]:
+        """Pids of the PostgreSQL processes that serve this server, or one worker's pool."""
+        return [
+            row["pid"]
+            for row in self.rows(
+                "SELECT pid FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()"
+                " AND (%s::bigint IS NULL OR application_name IN"
+                "      (SELECT process_id FROM processes WHERE pid = %s))",
+                [self.database, worker, worker],
+            )
+        ]
+
     def kill_worker(self, index: int = 0) -> int:
         """kill -9 of one worker."""
         pid = self.workers()[index]
