@@ -1,6 +1,7 @@
 /*
  * WebSocket endpoints over TLS or plain TCP on a libuv loop, server and client side (RFC 6455;
- * framing by wslay, TLS by OpenSSL over a BIO on our own buffers, HTTP request heads by http_parser).
+ * framing by wslay, TLS by OpenSSL over a BIO on our own buffers, HTTP request heads by
+ * http_parser).
  *
  * Life of a connection, both sides:
  *
