@@ -49,7 +49,8 @@ static inline struct frontd *frontd_of(const struct rpc_call *call)
 bool frontd_configured(struct rpc_call *call);
 /* End `call` for a status that is not DB_OK: 503 DB_UNAVAILABLE or 500 INTERNAL_ERROR. */
 void frontd_fail_db(struct rpc_call *call, enum db_status st);
-/* 503 DIRECTORY_UNAVAILABLE with a moment to wait. */
-void frontd_fail_directory(struct rpc_call *call);
+/* The answer to a look-up that failed: 503 DIRECTORY_UNAVAILABLE with a moment to wait, or what
+ * frontd_fail_db() answers if it was our own table. */
+void frontd_fail_directory(struct rpc_call *call, enum directory_result r);
 
 #endif

@@ -76,7 +76,7 @@ static bool found(struct intake *in, enum directory_result r, const char *who)
     if (r == DIRECTORY_NO_USER) {
         refuse(in, RPC_USER_NOT_FOUND, who);
     } else {
-        frontd_fail_directory(in->call);
+        frontd_fail_directory(in->call, r);
         in->refused(in);
     }
     return false;
@@ -202,7 +202,7 @@ static void on_author_confirmed(void *ctx, enum directory_result r,
     struct intake *in = ctx;
     if (r == DIRECTORY_FOUND)
         in->author = *user;
-    if (r == DIRECTORY_UNAVAILABLE)
+    if (directory_failed(r))
         (void)found(in, r, "");
     else
         verify(in);

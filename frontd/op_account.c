@@ -85,8 +85,8 @@ static void get_user_looked_up(void *ctx, enum directory_result r, const struct 
 {
     struct rpc_call *call = ctx;
     (void)u;
-    if (r == DIRECTORY_UNAVAILABLE)
-        frontd_fail_directory(call);
+    if (directory_failed(r))
+        frontd_fail_directory(call, r);
     else
         store_get_user(frontd_of(call)->store,
                        json_string_value(json_object_get(rpc_payload(call), "login")),
@@ -206,13 +206,13 @@ static void add_user_elsewhere(void *ctx, enum directory_result r, const struct 
 {
     struct add_user *a = ctx;
     (void)u;
-    if (r != DIRECTORY_UNAVAILABLE) {
+    if (!directory_failed(r)) {
         store_add_user(frontd_of(a->call)->store, &a->user, add_user_done, a);
         return;
     }
     /* A partner that cannot be asked may know somebody of this name: two users of one login could
      * not be told apart later. */
-    frontd_fail_directory(a->call);
+    frontd_fail_directory(a->call, r);
     free(a);
 }
 

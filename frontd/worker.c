@@ -58,8 +58,13 @@ void frontd_fail_db(struct rpc_call *call, enum db_status st)
         rpc_fail(call, RPC_INTERNAL_ERROR, "the database refused; the server's log says why");
 }
 
-void frontd_fail_directory(struct rpc_call *call)
+void frontd_fail_directory(struct rpc_call *call, enum directory_result r)
 {
+    shine_assert(directory_failed(r));
+    if (r != DIRECTORY_UNAVAILABLE) {
+        frontd_fail_db(call, r == DIRECTORY_DB_UNAVAILABLE ? DB_UNAVAILABLE : DB_ERROR);
+        return;
+    }
     rpc_fail_retry(call, RPC_DIRECTORY_UNAVAILABLE, "the user could not be looked up",
                    RETRY_AFTER_MS);
 }

@@ -10,7 +10,7 @@
  * second read. Those who wait may name different senders, of whom a look-up asks one: a miss is
  * final for those who named it or none, and the others' turns follow.
  *
- * Grades of failure: a database that is away is environment (DIRECTORY_UNAVAILABLE, not kept);
+ * Grades of failure: a database that is away is environment (DIRECTORY_DB_UNAVAILABLE, not kept);
  * freeing a directory with a look-up under way is our bug.
  */
 #include "directory/directory.h"
@@ -229,7 +229,7 @@ static void finish(struct entry *e, enum directory_result r, const struct store_
     list_splice(&waiters, &e->waiters);
     fill(e, user);
     struct directory_user copy = e->user;
-    if (r != DIRECTORY_UNAVAILABLE) {
+    if (!directory_failed(r)) {
         e->expires_ms = clock_mono_ms() + keep_ms(d, user, &confirm);
         list_push(&d->kept, &e->link);
         if (map_size(d->by_login) > d->max_entries)
@@ -258,7 +258,7 @@ static void on_read(void *ctx, enum db_status st, const struct store_user *user)
     struct entry *e = ctx;
     struct directory *d = e->dir;
     if (st != DB_OK) {
-        finish(e, DIRECTORY_UNAVAILABLE, NULL);
+        finish(e, st == DB_UNAVAILABLE ? DIRECTORY_DB_UNAVAILABLE : DIRECTORY_DB_ERROR, NULL);
     } else if (e->again) {
         fetch(e);
     } else if (!user && d->importer && !e->imported) {

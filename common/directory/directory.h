@@ -35,8 +35,15 @@ struct directory_user {
 enum directory_result {
     DIRECTORY_FOUND,
     DIRECTORY_NO_USER,
-    DIRECTORY_UNAVAILABLE /* nobody could be asked: try again */
+    /* The rest are failures: nothing is known, nothing is kept. */
+    DIRECTORY_UNAVAILABLE,    /* no other server could be asked: try again */
+    DIRECTORY_DB_UNAVAILABLE, /* our own table could not be read just now: try again */
+    DIRECTORY_DB_ERROR        /* our own table cannot be read; the store has logged why */
 };
+static inline bool directory_failed(enum directory_result r)
+{
+    return r >= DIRECTORY_UNAVAILABLE;
+}
 
 /* `ttl_ms` for users found, `missing_ttl_ms` for those not found; at most `max_entries` are kept.
  */

@@ -76,8 +76,9 @@ void frontd_fail_db(struct rpc_call *call, enum db_status st)
     rpc_fail(call, st == DB_UNAVAILABLE ? RPC_DB_UNAVAILABLE : RPC_INTERNAL_ERROR, NULL);
 }
 
-void frontd_fail_directory(struct rpc_call *call)
+void frontd_fail_directory(struct rpc_call *call, enum directory_result r)
 {
+    assert_true(directory_failed(r));
     rpc_fail(call, RPC_DIRECTORY_UNAVAILABLE, NULL);
 }
 

@@ -151,7 +151,10 @@ static void an_unreachable_database_is_not_kept(void **state)
     struct asker a = {0};
     directory_fetch(f->dir, "alice", told, &a);
     answer(0, DB_UNAVAILABLE, 0);
-    assert_int_equal(a.result, DIRECTORY_UNAVAILABLE);
+    assert_int_equal(a.result, DIRECTORY_DB_UNAVAILABLE);
+    directory_fetch(f->dir, "alice", told, &a);
+    answer(1, DB_ERROR, 0);
+    assert_int_equal(a.result, DIRECTORY_DB_ERROR);
     assert_int_equal(ask(f, "alice", 7).result, DIRECTORY_FOUND);
 }
 
