@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from example_client import ConnectionClosed, pair_payload
+from example_client import ConnectionClosed, ShineError, pair_payload
 from support.flood import Flood, assert_kept, reconnect
 from support.net import Net
 from support.peers import SilentServer
@@ -95,6 +95,16 @@ async def test_acknowledged_pairs_survive(durable, net, kind):
     assert server.complaints() == []
 
 
+async def served(client, pair):
+    """A worker that has just started answers 503 until it has its database."""
+    try:
+        await client.send_pair(*pair)
+    except ShineError as e:
+        assert e.error == "DB_UNAVAILABLE"
+        return False
+    return True
+
+
 async def test_a_killed_worker_is_replaced_and_the_others_serve(durable, net):
     server = durable.server("one")
     server.expect(EXPECTED)
@@ -107,12 +117,14 @@ async def test_a_killed_worker_is_replaced_and_the_others_serve(durable, net):
     started = time.monotonic()
     for _ in range(20):  # nobody is refused, before and after the new worker is there
         client = await net.connect(server)
-        await client.send_pair(*alice.pair(carol))
+        pair = alice.pair(carol)
+        await eventually(lambda c=client, p=pair: served(c, p), "service")
         await client.close()
     await second.send_pair(*alice.pair(carol))
     await eventually(lambda: len(set(server.workers()) - set(old)) == 1, "a new worker")
     await eventually(lambda: len(server.workers()) == 2, "two workers")
     assert time.monotonic() - started < 10
+    server.ready()
     await net.spread_sessions(alice, server)  # the new one serves as well
     await net.close()
     assert server.stop()
