@@ -94,7 +94,7 @@ $(foreach p,$(PROGRAMS),$(eval $(call program,$(p))))
 $(OUT)/unit/%: $(OUT)/obj/tests/unit/%.o $(HELP_SRC:%.c=$(OUT)/obj/%.o) $(OUT)/libfrontd.a $(OUT)/libshine.a
 	@mkdir -p $(@D)
 	@$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
-$(OUT)/bench/%: $(OUT)/obj/tests/bench/%.o $(OUT)/libshine.a
+$(OUT)/bench/%: $(OUT)/obj/tests/bench/%.o $(OUT)/obj/tests/bench/users.o $(OUT)/libshine.a
 	@mkdir -p $(@D)
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(OUT)/property/%: $(OUT)/obj/tests/property/%.o $(OUT)/libshine.a

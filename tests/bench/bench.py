@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -32,6 +33,7 @@ SECONDS = int(os.environ.get("BENCH_SECONDS", "10"))
 PAIRS = int(os.environ.get("BENCH_PAIRS", "60000"))
 SETTINGS = dict(item.split("=", 1) for item in os.environ.get("BENCH_SET", "").split())
 CONNECTIONS, IN_FLIGHT = 64, 8
+IDLE_SESSIONS, IDLE_USERS = 5000, 100
 TICK = os.sysconf("SC_CLK_TCK")
 FOUND = ROOT / "build" / "bench" / "results.json"
 
@@ -55,6 +57,28 @@ def cpu_seconds(root: int) -> float:
         pid = waiting.pop()
         total += used.get(pid, 0.0)
         waiting += children.get(pid, [])
+    return total
+
+
+def descendants(root: int) -> List[int]:
+    """Processes below `root`, without it."""
+    found: List[int] = []
+    try:
+        below = (Path("/proc") / str(root) / "task" / str(root) / "children").read_text().split()
+    except OSError:
+        return found
+    for pid in map(int, below):
+        found += [pid, *descendants(pid)]
+    return found
+
+
+def memory_bytes(root: int) -> int:
+    """Memory of the processes below `root`: what they hold alone, and their share of what they share."""
+    total = 0
+    for pid in descendants(root):
+        for line in (Path("/proc") / str(pid) / "smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                total += int(line.split()[1]) * 1024
     return total
 
 
@@ -99,16 +123,37 @@ def local(servers: List[Server], postgres: Postgres) -> Dict[str, Any]:
     )
 
 
-def federated(servers: List[Server], postgres: Postgres) -> Dict[str, Any]:
-    """bench0@alpha writes to far0@beta, one request at a time: the whole way there and back."""
+def federated(servers: List[Server], postgres: Postgres) -> List[Dict[str, Any]]:
+    """bench0@alpha writes to far0@beta: one request at a time, which is the whole way there and back, and 64."""
     alpha, beta = servers
     sender, recipient = bench_users(2)
     for server in servers:
         for login, key, home in ((sender[0], sender[1], alpha), ("far0", recipient[1], beta)):
             server.add_user(login, key, [(home.login, home.url)])
-    return load(
-        servers, postgres, "--users", 1, "--in-flight", 1, "--to-prefix", "far", "--max-pairs", 20000
-    )
+    common = ("--users", 1, "--to-prefix", "far", "--max-pairs", 40000)
+    return [load(servers, postgres, "--in-flight", n, *common) for n in (1, 64)]
+
+
+def idle(server: Server) -> Dict[str, Any]:
+    """What a logged-in session that does nothing costs its frontd."""
+    for login, key in bench_users(IDLE_USERS):
+        server.add_user(login, key, [(server.login, server.url)])
+    before = memory_bytes(server.frontd.pid)
+    argv = [TOOLS / "bench_idle", "--url", server.url, "--ca", server.cafile]
+    argv += ["--users", IDLE_USERS, "--per-user", IDLE_SESSIONS // IDLE_USERS]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(list(map(str, argv)), text=True, **pipes) as devices:
+        ready = devices.stdout.readline().strip()
+        # What served the handshakes is given back within seconds: the least is what they cost.
+        after = min(memory_bytes(server.frontd.pid) for _ in range(20) if not time.sleep(0.25))
+        kept, _ = devices.communicate()
+    if (ready, kept.strip()) != ("ready", "kept"):
+        sys.exit("bench: the idle sessions did not last")
+    return {
+        "sessions": IDLE_SESSIONS,
+        "bytes_per_session": (after - before) / IDLE_SESSIONS,
+        "frontd_bytes": after,
+    }
 
 
 def sql_cost() -> List[Dict[str, Any]]:
@@ -126,7 +171,7 @@ def measure() -> Dict[str, Any]:
         try:
             authority = Authority(directory)
             for login in ("alpha", "beta"):
-                keys = {"log.level": "warn", **SETTINGS}
+                keys = {"log.level": "warn", "limits.connectionsPerAddress": 20000, **SETTINGS}
                 servers.append(Server(login, directory / login, postgres, authority, BIN, keys).prepare())
             postgres.create_database("plain", "alpha")
             for server in servers:
@@ -134,8 +179,11 @@ def measure() -> Dict[str, Any]:
             for server in servers:
                 server.ready()
             parts = json.loads(output(TOOLS / "bench_parts"))
-            far = federated(servers, postgres)
+            far, far_64 = federated(servers, postgres)
             near = local(servers, postgres)
+            # In a frontd that has done nothing else: freed memory would be used again and hide the cost.
+            servers[1].stop()
+            quiet = idle(servers[1].start().ready())
             for server in servers:
                 server.stop()
             pgbench = plain.measure(postgres, "plain", directory, max(1, SECONDS * 2 // 5))
@@ -164,14 +212,21 @@ def measure() -> Dict[str, Any]:
         "frontd_parts_us": {**parts, "rest": near["frontd_us"][0] - sum(parts.values())},
         "federated": {
             "per_s_1": far["pairs_per_s"],
+            "per_s_64": far_64["pairs_per_s"],
+            "p50_ms_64": far_64["p50_ms"],
+            "p99_ms_64": far_64["p99_ms"],
+            "alpha_us_per_pair_64": far_64["frontd_us"][0],
+            "beta_us_per_pair_64": far_64["frontd_us"][1],
+            "postgres_us_per_pair_64": far_64["postgres_us"],
             "p50_ms": far["p50_ms"],
             "p99_ms": far["p99_ms"],
-            "delivered": far["delivered"],
-            "pairs": far["pairs"],
+            "delivered": far["delivered"] + far_64["delivered"],
+            "pairs": far["pairs"] + far_64["pairs"],
             "alpha_us_per_pair": far["frontd_us"][0],
             "beta_us_per_pair": far["frontd_us"][1],
             "postgres_us_per_pair": far["postgres_us"],
         },
+        "idle": quiet,
         "pgbench": pgbench,
         "sql": costs,
     }

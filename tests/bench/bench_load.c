@@ -19,11 +19,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "dm/container.h"
 #include "net/ws.h"
 #include "rpc/envelope.h"
+#include "tests/bench/users.h"
 #include "util/base64.h"
 #include "util/clock.h"
 #include "util/mem.h"
@@ -38,8 +38,7 @@ struct request {
 
 struct user {
     struct bench *bench;
-    char login[DM_LOGIN_MAX + 1];
-    uint8_t seed[DM_KEY_BYTES], session_seed[DM_KEY_BYTES];
+    struct bench_user who;
     struct ws_conn *conn;
     size_t next, end; /* its requests: indices into bench->requests, step n_users */
     unsigned in_flight;
@@ -63,42 +62,12 @@ struct bench {
     uint64_t seconds;
 };
 
-_Noreturn static void die(const char *what, const char *detail)
-{
-    fprintf(stderr, "bench_load: %s %s\n", what, detail);
-    exit(1);
-}
-
-static void say(const char *word)
-{
-    if (printf("%s\n", word) < 0 || fflush(stdout) != 0)
-        die("cannot write to", "stdout");
-}
-
-static double cpu_us(void)
-{
-    struct rusage u;
-    getrusage(RUSAGE_SELF, &u);
-    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1e6 +
-           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
-}
-
-/* Users are made from their names, so that the harness and this program agree without a file. */
-static void user_name(struct user *u, unsigned i)
-{
-    uint8_t hash[64];
-    snprintf(u->login, sizeof u->login, "bench%u", i);
-    crypto_hash_sha512(hash, (const uint8_t *)u->login, strlen(u->login));
-    memcpy(u->seed, hash, DM_KEY_BYTES);
-    memcpy(u->session_seed, hash + DM_KEY_BYTES, DM_KEY_BYTES);
-}
-
 static char *blob_build(struct dm_container *c, enum dm_type type, const uint8_t seed[DM_KEY_BYTES])
 {
     uint8_t bytes[1024];
     c->type = type;
     if (dm_container_len(c) > sizeof bytes || dm_build(c, seed, bytes) != DM_OK)
-        die("cannot build", "a container");
+        bench_die("cannot build", "a container");
     return base64_encode_new(bytes, dm_container_len(c));
 }
 
@@ -115,12 +84,13 @@ static void requests_sign(struct bench *b)
         char id[24];
         randombytes_buf(body, sizeof body);
         body[0] = 1;
-        snprintf(c.from, sizeof c.from, "%s", u->login);
+        snprintf(c.from, sizeof c.from, "%s", u->who.login);
         if (b->to_prefix)
             snprintf(c.to, sizeof c.to, "%s%zu", b->to_prefix, i % b->n_users);
         else
-            snprintf(c.to, sizeof c.to, "%s", b->users[(i + 1) % b->n_users].login);
-        char *in = blob_build(&c, DM_TEXT_IN, u->seed), *out = blob_build(&c, DM_TEXT_OUT, u->seed);
+            snprintf(c.to, sizeof c.to, "%s", b->users[(i + 1) % b->n_users].who.login);
+        char *in = blob_build(&c, DM_TEXT_IN, u->who.seed),
+             *out = blob_build(&c, DM_TEXT_OUT, u->who.seed);
         json_t *p = json_pack("{s:s, s:s}", "incomingBlobB64", in, "outgoingBlobB64", out);
         snprintf(id, sizeof id, "%zu", i);
         b->requests[i].text = rpc_request_text("SendMessagePair", id, p, &b->requests[i].len);
@@ -130,46 +100,13 @@ static void requests_sign(struct bench *b)
     }
 }
 
-static void user_ask(struct user *u, const char *op, json_t *payload)
-{
-    size_t len;
-    char *text = rpc_request_text(op, op, payload, &len);
-    json_decref(payload);
-    if (!ws_send_text(u->conn, text, len))
-        die("cannot send", op);
-    free(text);
-}
-
-static void user_create_session(struct user *u, const char *nonce)
-{
-    uint8_t key[DM_KEY_BYTES], session_key[DM_KEY_BYTES], sig[crypto_sign_BYTES];
-    uint8_t pk[crypto_sign_PUBLICKEYBYTES], sk[crypto_sign_SECRETKEYBYTES];
-    char client_b64[64], session_b64[64] = "ed25519/", sig_b64[128];
-    dm_public_key(u->seed, key);
-    dm_public_key(u->session_seed, session_key);
-    base64_encode(key, sizeof key, client_b64);
-    base64_encode(session_key, sizeof session_key, session_b64 + 8);
-    int64_t now = clock_wall_ms();
-    char *text = xasprintf("AUTH_CREATE_SESSION:%s:%s:bench:%" PRId64 ":%s", u->login, session_b64,
-                           now, nonce);
-    crypto_sign_seed_keypair(pk, sk, u->seed);
-    crypto_sign_detached(sig, NULL, (const uint8_t *)text, strlen(text), sk);
-    free(text);
-    base64_encode(sig, sizeof sig, sig_b64);
-    user_ask(u, "CreateAuthSession",
-             json_pack("{s:s, s:s, s:s, s:I, s:s, s:s, s:s, s:s}", "login", u->login, "sessionKey",
-                       session_b64, "storagePwd", "bench", "timeMs", (json_int_t)now, "authNonce",
-                       nonce, "clientKey", client_b64, "signatureB64", sig_b64, "clientInfo",
-                       "bench"));
-}
-
 static void bench_finish(struct bench *b)
 {
     if (b->draining || b->answered < b->sent)
         return;
     b->draining = true;
     b->stop_us = clock_mono_us();
-    b->cpu_stop_us = cpu_us();
+    b->cpu_stop_us = bench_cpu_us();
 }
 
 static void user_fill(struct user *u)
@@ -181,7 +118,7 @@ static void user_fill(struct user *u)
         struct request *r = &b->requests[u->next];
         r->sent_us = now;
         if (!ws_send_text(u->conn, r->text, r->len))
-            die("send buffer full", u->login);
+            bench_die("send buffer full", u->who.login);
         u->next += b->n_users;
         u->in_flight++;
         b->sent++;
@@ -190,9 +127,8 @@ static void user_fill(struct user *u)
 
 static void on_open(struct ws_conn *conn, void *ctx)
 {
-    struct user *u = ctx;
-    (void)conn;
-    user_ask(u, "AuthChallenge", json_pack("{s:s}", "login", u->login));
+    const struct user *u = ctx;
+    bench_login_begin(&u->who, conn);
 }
 
 /* The harness must not be the bottleneck: answers and events are recognised by their fixed parts
@@ -203,10 +139,10 @@ static void on_answer(struct user *u, const char *text, size_t len)
     struct bench *b = u->bench;
     const char *id = memmem(text, len, key, sizeof key - 1);
     if (!id || !memmem(text, len, "\"status\":200", 12))
-        die("refused:", text);
+        bench_die("refused:", text);
     size_t i = strtoul(id + sizeof key - 1, NULL, 10);
     if (i >= b->n_requests || !b->requests[i].sent_us)
-        die("answer without request:", text);
+        bench_die("answer without request:", text);
     b->latency_us[b->answered++] = (uint32_t)(clock_mono_us() - b->requests[i].sent_us);
     b->requests[i].sent_us = 0;
     b->delivered += memmem(text, len, "\"delivered\"", 11) != NULL;
@@ -216,36 +152,24 @@ static void on_answer(struct user *u, const char *text, size_t len)
         bench_finish(b);
 }
 
-static void on_login_answer(struct user *u, const char *text, size_t len)
+static void everybody_is_in(struct bench *b)
 {
-    struct rpc_answer a;
-    struct bench *b = u->bench;
-    if (!rpc_answer_parse(text, len, &a) || a.status != 200)
-        die("log-in refused:", text);
-    const char *nonce = json_string_value(json_object_get(a.payload, "authNonce"));
-    if (nonce) {
-        user_create_session(u, nonce);
-    } else {
-        u->ready = true;
-        if (++b->ready == b->n_users) {
-            b->running = true;
-            say("start");
-            b->cpu_start_us = cpu_us();
-            b->start_us = clock_mono_us();
-            b->deadline_us = b->start_us + (int64_t)b->seconds * 1000000;
-            for (unsigned i = 0; i < b->n_users; i++)
-                user_fill(&b->users[i]);
-        }
-    }
-    rpc_answer_free(&a);
+    b->running = true;
+    bench_say("start");
+    b->cpu_start_us = bench_cpu_us();
+    b->start_us = clock_mono_us();
+    b->deadline_us = b->start_us + (int64_t)b->seconds * 1000000;
+    for (unsigned i = 0; i < b->n_users; i++)
+        user_fill(&b->users[i]);
 }
 
 static void on_message(struct ws_conn *conn, void *ctx, const char *text, size_t len)
 {
     struct user *u = ctx;
-    (void)conn;
     if (!u->ready) {
-        on_login_answer(u, text, len);
+        u->ready = bench_login_answer(&u->who, conn, text, len);
+        if (u->ready && ++u->bench->ready == u->bench->n_users)
+            everybody_is_in(u->bench);
     } else if (memmem(text, len < 160 ? len : 160, "\"event\":true", 12)) {
         u->bench->events += memmem(text, len, "\"IncomingDirectMessage\"", 23) != NULL;
     } else {
@@ -260,7 +184,7 @@ static void on_close(struct ws_conn *conn, void *ctx, enum ws_end end, int code,
     (void)code;
     u->conn = NULL;
     if (!u->bench->draining)
-        die(ws_end_name(end), reason ? reason : "");
+        bench_die(ws_end_name(end), reason ? reason : "");
     u->bench->closed++;
 }
 
@@ -286,12 +210,12 @@ static void on_tick(uv_timer_t *t)
         bench_finish(b);
     if (b->draining && b->events >= events_due(b)) {
         uv_timer_stop(t);
-        say("stop");
+        bench_say("stop");
         for (unsigned i = 0; i < b->n_users; i++)
             if (b->users[i].conn)
                 ws_close(b->users[i].conn, 1000, "");
     } else if (b->running && clock_mono_us() > b->deadline_us + 30000000) {
-        die("events or answers are missing after 30 s", "");
+        bench_die("events or answers are missing after 30 s", "");
     }
 }
 
@@ -305,11 +229,11 @@ static int run(struct bench *b, const char *ca, unsigned long max_pairs)
     for (unsigned i = 0; i < b->n_users; i++) {
         b->users[i].bench = b;
         b->users[i].next = i;
-        user_name(&b->users[i], i);
+        bench_user_make(&b->users[i].who, i);
     }
     requests_sign(b);
     if (!(b->tls = tls_client_new(ca, true, &error)))
-        die("TLS:", error);
+        bench_die("TLS:", error);
     struct ws_limits limits = ws_limits_default;
     uv_loop_init(&b->loop);
     uv_timer_init(&b->loop, &b->timer);
@@ -320,7 +244,7 @@ static int run(struct bench *b, const char *ca, unsigned long max_pairs)
     while (b->closed < b->n_users)
         uv_run(&b->loop, UV_RUN_ONCE);
     if (b->answered == 0)
-        die("nothing was answered", "");
+        bench_die("nothing was answered", "");
     double seconds = (double)(b->stop_us - b->start_us) / 1e6;
     size_t median = b->answered / 2, p99 = b->answered * 99 / 100;
     qsort(b->latency_us, b->answered, sizeof *b->latency_us, compare_u32);
@@ -332,29 +256,17 @@ static int run(struct bench *b, const char *ca, unsigned long max_pairs)
     return 0;
 }
 
-static int users(unsigned n)
-{
-    for (unsigned i = 0; i < n; i++) {
-        struct user u = {0};
-        uint8_t key[DM_KEY_BYTES];
-        char text[64];
-        user_name(&u, i);
-        dm_public_key(u.seed, key);
-        base64_encode(key, sizeof key, text);
-        printf("%s %s\n", u.login, text);
-    }
-    return 0;
-}
-
 int main(int argc, char **argv)
 {
     struct bench b = {.n_users = 64, .in_flight = 8, .seconds = 10};
     const char *ca = NULL;
     unsigned long max_pairs = 50000;
     if (sodium_init() < 0 || argc < 2)
-        die("usage:", "users N | run …");
+        bench_die("usage:", "users N | run …");
     if (strcmp(argv[1], "users") == 0 && argc == 3)
-        return users((unsigned)strtoul(argv[2], NULL, 10));
+        bench_users_print((unsigned)strtoul(argv[2], NULL, 10));
+    if (strcmp(argv[1], "users") == 0)
+        return 0;
     for (int i = 2; i + 1 < argc; i += 2) {
         const char *value = argv[i + 1];
         if (strcmp(argv[i], "--url") == 0 && ws_url_parse(value, &b.url))
@@ -372,9 +284,9 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--to-prefix") == 0)
             b.to_prefix = value;
         else
-            die("bad option", argv[i]);
+            bench_die("bad option", argv[i]);
     }
     if (!ca || !b.url.port || !b.n_users || max_pairs < b.n_users)
-        die("run needs", "--url, --ca and at least one pair per user");
+        bench_die("run needs", "--url, --ca and at least one pair per user");
     return run(&b, ca, max_pairs);
 }

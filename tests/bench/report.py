@@ -16,9 +16,18 @@ PARTS = {
 }
 
 
+def federated(far: Dict[str, Any], n: str) -> List[List[str]]:
+    cpu = (far[f"{where}_us_per_pair{n}"] for where in ("alpha", "beta", "postgres"))
+    return [
+        ["latency p50 / p99, ms", f"{far[f'p50_ms{n}']:.1f} / {far[f'p99_ms{n}']:.1f}"],
+        ["CPU alpha / beta / PostgreSQL per pair, µs", " / ".join(f"{us:.0f}" for us in cpu)],
+    ]
+
+
 def lines(results: Dict[str, Any]) -> List[List[str]]:
     """Rows of (what, how much)."""
     near, far, pgbench = results["local"], results["federated"], results["pgbench"]
+    idle = results["idle"]
     return [
         ["local pairs per second", f"{near['pairs_per_s']:.0f}"],
         ["latency p50 / p99, ms", f"{near['p50_ms']:.0f} / {near['p99_ms']:.0f}"],
@@ -35,11 +44,10 @@ def lines(results: Dict[str, Any]) -> List[List[str]]:
         ["floor: two checks + plain rows, µs", f"{near['two_checks_us']:.0f} + {near['plain_rows_us']:.0f}"],
         ["our CPU / floor", f"{near['cpu_ratio']:.2f}"],
         ["alpha → beta, one in flight, per second", f"{far['per_s_1']:.0f}"],
-        ["latency p50 / p99, ms", f"{far['p50_ms']:.1f} / {far['p99_ms']:.1f}"],
-        [
-            "CPU alpha / beta / PostgreSQL per pair, µs",
-            f"{far['alpha_us_per_pair']:.0f} / {far['beta_us_per_pair']:.0f} / {far['postgres_us_per_pair']:.0f}",
-        ],
+        *federated(far, ""),
+        ["alpha → beta, 64 in flight, per second", f"{far['per_s_64']:.0f}"],
+        *federated(far, "_64"),
+        [f"memory of frontd per idle session ({idle['sessions']} of them), bytes", f"{idle['bytes_per_session']:.0f}"],
     ]
 
 
