@@ -12,6 +12,7 @@
  */
 #include "frontd/master.h"
 
+#include "daemon/notify.h"
 #include "daemon/settings.h"
 #include "frontd/sockets.h"
 #include "frontd/worker.h"
@@ -190,10 +191,10 @@ static void try_bind(uv_timer_t *t)
     char *error = NULL;
     enum sockets_result r = sockets_open(&m->sockets, m->d->config, &error);
     if (r == SOCKETS_OPEN) {
-        char kinds[SOCKETS_MAX + 1];
-        sockets_kinds(&m->sockets, kinds);
-        shine_assert(setenv(WORKER_SOCKETS_ENV, kinds, 1) == 0);
+        shine_assert(setenv(WORKER_SOCKETS_ENV, m->sockets.kind, 1) == 0);
         start_workers(m);
+        /* Clients are not refused from now on; those who come before a worker works wait. */
+        notify_service_manager("READY=1");
         return;
     }
     if (r == SOCKETS_IN_USE && ++m->bind_tries < BIND_TRIES) {
@@ -271,6 +272,7 @@ static void master_stop(struct daemon *d)
 {
     struct master *m = d->own;
     m->stopping = true;
+    notify_service_manager("STOPPING=1");
     sockets_close(&m->sockets);
     signal_workers(m, SIGTERM);
     for (size_t i = 0; i < m->n_slots; i++)

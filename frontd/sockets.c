@@ -58,9 +58,11 @@ static int open_one(const struct settings_address *at)
     return -1;
 }
 
-static enum sockets_result open_list(struct sockets *s, const char *list, bool tls, char **error)
+static enum sockets_result open_list(struct sockets *s, const char *key, char kind,
+                                     const struct config *c, char **error)
 {
     struct settings_address at;
+    const char *list = config_str(c, key);
     while (settings_next_address(&list, &at) > 0) {
         int fd = s->n < SOCKETS_MAX ? open_one(&at) : (errno = EMFILE, -1);
         if (fd < 0) {
@@ -69,9 +71,10 @@ static enum sockets_result open_list(struct sockets *s, const char *list, bool t
             return reason == EADDRINUSE ? SOCKETS_IN_USE : SOCKETS_FAILED;
         }
         s->fds[s->n] = fd;
-        s->tls[s->n++] = tls;
+        s->kind[s->n++] = kind;
+        s->kind[s->n] = '\0';
         log_info("listening", LOG_S("address", at.host), LOG_I("port", bound_port(fd)),
-                 LOG_S("tls", tls ? "yes" : "no"));
+                 LOG_S("key", key));
     }
     return SOCKETS_OPEN;
 }
@@ -79,13 +82,15 @@ static enum sockets_result open_list(struct sockets *s, const char *list, bool t
 enum sockets_result sockets_open(struct sockets *s, const struct config *c, char **error)
 {
     s->n = 0;
-    enum sockets_result r = open_list(s, config_str(c, "listen"), true, error);
+    enum sockets_result r = open_list(s, "listen", WORKER_SOCKET_TLS, c, error);
     if (r == SOCKETS_OPEN)
-        r = open_list(s, config_str(c, "listen.plain"), false, error);
+        r = open_list(s, "listen.plain", WORKER_SOCKET_PLAIN, c, error);
     if (r == SOCKETS_OPEN && s->n == 0) {
         *error = xstrdup("neither listen nor listen.plain names an address");
         r = SOCKETS_FAILED;
     }
+    if (r == SOCKETS_OPEN)
+        r = open_list(s, "admin.listen", WORKER_SOCKET_ADMIN, c, error);
     if (r != SOCKETS_OPEN)
         sockets_close(s);
     return r;
@@ -95,11 +100,4 @@ void sockets_close(struct sockets *s)
 {
     while (s->n > 0)
         (void)close(s->fds[--s->n]);
-}
-
-void sockets_kinds(const struct sockets *s, char out[SOCKETS_MAX + 1])
-{
-    for (size_t i = 0; i < s->n; i++)
-        out[i] = s->tls[i] ? WORKER_SOCKET_TLS : WORKER_SOCKET_PLAIN;
-    out[s->n] = '\0';
 }

@@ -1,5 +1,6 @@
 /*
- * The listening sockets of frontd, opened by the master from `listen` and `listen.plain`.
+ * The listening sockets of frontd, opened by the master from `listen`, `listen.plain` and
+ * `admin.listen`.
  */
 #ifndef SHINE_FRONTD_SOCKETS_H
 #define SHINE_FRONTD_SOCKETS_H
@@ -14,7 +15,7 @@ enum { SOCKETS_MAX = 32 };
 struct sockets {
     size_t n; /* 0 = none open */
     int fds[SOCKETS_MAX];
-    bool tls[SOCKETS_MAX];
+    char kind[SOCKETS_MAX + 1]; /* WORKER_SOCKET_… of each, NUL-ended */
 };
 
 enum sockets_result {
@@ -27,7 +28,5 @@ enum sockets_result {
  * logged with its port: 0 in the configuration means any free one. */
 enum sockets_result sockets_open(struct sockets *s, const struct config *c, char **error);
 void sockets_close(struct sockets *s);
-/* One letter per socket (worker.h) into `out`, with a NUL. */
-void sockets_kinds(const struct sockets *s, char out[SOCKETS_MAX + 1]);
 
 #endif

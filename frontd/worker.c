@@ -7,6 +7,7 @@
  */
 #include "frontd/worker.h"
 
+#include "daemon/admin.h"
 #include "daemon/settings.h"
 #include "frontd/frontd.h"
 #include "frontd/ops.h"
@@ -32,6 +33,7 @@ struct worker {
     struct tls_ctx *server_tls, *client_tls;
     struct ws_listener *sockets[WORKER_SOCKETS_MAX];
     size_t n_sockets;
+    struct admin *admin;
     unsigned parts_open;  /* stopping: delivery and peers, then the handles below */
     uv_pipe_t master;     /* ends with the master */
     char from_master[16]; /* which never writes */
@@ -94,19 +96,26 @@ static bool open_tls(struct worker *w, bool listens_tls)
     return w->client_tls || fail("bad_ca_file", error);
 }
 
-static bool open_sockets(struct worker *w, const char *kinds)
+static bool open_socket(struct worker *w, char kind, int fd)
 {
     char *error = NULL;
-    for (size_t i = 0; kinds[i]; i++) {
-        shine_assert(i < WORKER_SOCKETS_MAX);
-        struct tls_ctx *tls = kinds[i] == WORKER_SOCKET_TLS ? w->server_tls : NULL;
-        w->sockets[i] =
-            ws_listen(w->f.loop, WORKER_SOCKET_FD + (int)i, tls, "/ws",
-                      sessions_limits(w->f.sessions), sessions_accept, w->f.sessions, &error);
-        if (!w->sockets[i])
-            return fail("cannot_listen", error);
-        w->n_sockets++;
-    }
+    if (kind == WORKER_SOCKET_ADMIN)
+        return admin_serve(w->admin, fd);
+    struct ws_listener *l =
+        ws_listen(w->f.loop, fd, kind == WORKER_SOCKET_TLS ? w->server_tls : NULL, "/ws",
+                  sessions_limits(w->f.sessions), sessions_accept, w->f.sessions, &error);
+    if (!l)
+        return fail("cannot_listen", error);
+    w->sockets[w->n_sockets++] = l;
+    return true;
+}
+
+static bool open_sockets(struct worker *w, const char *kinds)
+{
+    w->admin = admin_new(w->f.daemon);
+    for (size_t i = 0; kinds[i]; i++)
+        if (!open_socket(w, kinds[i], WORKER_SOCKET_FD + (int)i))
+            return false;
     return true;
 }
 
@@ -271,6 +280,7 @@ static void handle_closed(uv_handle_t *h)
 static void worker_closed(struct daemon *d)
 {
     struct worker *w = d->own;
+    admin_close(w->admin);
     sessions_free(w->f.sessions);
     pump_free(w->f.pump);
     delivery_free(w->f.delivery);

@@ -4,7 +4,7 @@
 #ifndef SHINE_DAEMON_CORE_H
 #define SHINE_DAEMON_CORE_H
 
-#include "daemon/daemon.h"
+#include "daemon/admin.h"
 
 enum { DAEMON_SIGNALS = 3 };
 
@@ -13,7 +13,8 @@ struct daemon_core {
     uv_signal_t signals[DAEMON_SIGNALS];
     uv_timer_t timer; /* heartbeat while running, the deadline while stopping */
     bool stopping, stopped, db_closing;
-    int status; /* exit status */
+    int status;          /* exit status */
+    struct admin *admin; /* NULL without spec->admin */
 
     /* The schema check (thread pool). */
     uv_work_t check;

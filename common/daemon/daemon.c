@@ -10,6 +10,7 @@
  */
 #include "daemon/core.h"
 
+#include "daemon/notify.h"
 #include "db/migrate.h"
 #include "store/sessions.h"
 #include "util/clock.h"
@@ -17,6 +18,7 @@
 #include "util/mem.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -139,6 +141,7 @@ static void leave_loop(void *ctx)
         close_handle((uv_handle_t *)&d->core->signals[i]);
     close_handle((uv_handle_t *)&d->core->timer);
     close_handle((uv_handle_t *)&d->core->check_timer);
+    admin_close(d->core->admin);
     if (d->spec->closed)
         d->spec->closed(d);
 }
@@ -188,6 +191,8 @@ void daemon_stop(struct daemon *d, const char *reason)
     log_info("stopping", LOG_S("process", d->process_id), LOG_S("reason", reason));
     (void)uv_timer_stop(&d->core->check_timer);
     (void)uv_timer_start(&d->core->timer, cut, STOP_MS, 0);
+    if (d->spec->notify)
+        notify_service_manager("STOPPING=1");
     d->spec->stop(d);
 }
 
@@ -205,6 +210,21 @@ static void on_signal(uv_signal_t *s, int number)
         daemon_stop(d, number == SIGTERM ? "SIGTERM" : "SIGINT");
     else if (d->spec->reload && !d->core->stopping)
         d->spec->reload(d);
+}
+
+bool daemon_is_ready(struct daemon *d, char *why, size_t size)
+{
+    const char *reason = "";
+    if (d->core->stopping)
+        reason = "stopping";
+    else if (d->spec->needs_db && !db_pool_ready(d->db))
+        reason = "the database is not available";
+    else if (d->spec->needs_db && !d->core->schema_ok)
+        reason = "the schema is not checked yet";
+    else if (d->spec->ready)
+        return d->spec->ready(d, why, size);
+    (void)snprintf(why, size, "%s", reason);
+    return *reason == '\0';
 }
 
 /* --- run --- */
@@ -261,11 +281,15 @@ int daemon_run(struct daemon *d, const struct daemon_spec *spec)
     start_handles(d);
     if (spec->needs_db)
         open_db(d);
-    if (!spec->start(d)) {
+    if (spec->admin)
+        d->core->admin = admin_open(d);
+    if ((spec->admin && !d->core->admin) || !spec->start(d)) {
         log_error("start_failed", LOG_S("process", d->process_id));
         return DAEMON_FAILED;
     }
     log_info("started", LOG_S("process", d->process_id), LOG_S("version", SHINE_VERSION));
+    if (spec->notify)
+        notify_service_manager("READY=1");
     shine_assert(uv_run(d->loop, UV_RUN_DEFAULT) == 0);
     shine_assert(d->core->stopped);
     int status = d->core->status;

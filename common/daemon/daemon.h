@@ -38,6 +38,8 @@ struct daemon {
 struct daemon_spec {
     const char *kind; /* "frontd", … */
     bool needs_db;    /* pool, store, schema check, process row */
+    bool admin;       /* serve admin.listen (admin.h) */
+    bool notify;      /* tell the service manager READY once start() has succeeded, and STOPPING */
     /* Set up and begin to work; the loop is not running yet. false = cannot start (reason logged).
      */
     bool (*start)(struct daemon *d);
@@ -49,6 +51,9 @@ struct daemon_spec {
     void (*closed)(struct daemon *d);
     /* SIGHUP; may be NULL. */
     void (*reload)(struct daemon *d);
+    /* Beside the database: can the daemon do its work now? If not, a short reason for people into
+     * `why`. May be NULL. */
+    bool (*ready)(struct daemon *d, char *why, size_t size);
 };
 
 /* Exit statuses beside 0. A supervisor need not try again after UNUSABLE without a person's help.
@@ -74,6 +79,9 @@ int daemon_run(struct daemon *d, const struct daemon_spec *spec);
 void daemon_stop(struct daemon *d, const char *reason);
 /* The same, with another exit status than 0. The caller has logged why. */
 void daemon_fail(struct daemon *d, int status, const char *reason);
+/* True if the process can do its work now: running, database connected, schema checked, and what
+ * the spec says; otherwise the reason in `why`. */
+bool daemon_is_ready(struct daemon *d, char *why, size_t size);
 /* The spec's stop() is finished: unregister the process, close the database, leave the loop. */
 void daemon_stopped(struct daemon *d);
 

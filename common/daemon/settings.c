@@ -38,6 +38,7 @@ const struct config_key settings_keys[] = {
 
     STR("listen", "0.0.0.0:443", "TLS sockets of frontd: ADDR:PORT[, ADDR:PORT]"),
     STR("listen.plain", "", "the same without TLS, for a proxy on this host that ends TLS"),
+    STR("admin.listen", "", "/healthz and /readyz, HTTP without TLS: ADDR:PORT[, ADDR:PORT]; for loopback or a private network"),
     STR("tls.certFile", "", "certificate chain of frontd, PEM"),
     STR("tls.keyFile", "", "its private key, PEM"),
     STR("tls.caFile", "", "who may sign other servers' certificates, PEM; empty = the system's store"),
@@ -151,10 +152,12 @@ static char *check_server(const struct config *c)
 
 static char *check_listening(const struct config *c)
 {
-    int tls, plain;
-    char *error = check_addresses(c, "listen", &tls);
+    int n;
+    char *error = check_addresses(c, "listen", &n);
     if (!error)
-        error = check_addresses(c, "listen.plain", &plain);
+        error = check_addresses(c, "listen.plain", &n);
+    if (!error)
+        error = check_addresses(c, "admin.listen", &n);
     if (error)
         return error;
     bool cert = *config_str(c, "tls.certFile"), key = *config_str(c, "tls.keyFile");
