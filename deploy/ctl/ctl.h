@@ -82,6 +82,7 @@ int ctl_read_key(const char *path, uint8_t seed[DM_KEY_BYTES], uint8_t public_ke
 /* The commands. */
 int cmd_migrate(struct ctl *c);
 int cmd_keygen(struct ctl *c);
+int cmd_ready(struct ctl *c);
 int cmd_user_add(struct ctl *c);
 int cmd_user_show(struct ctl *c);
 int cmd_user_set_servers(struct ctl *c);

@@ -32,6 +32,8 @@ struct command {
 static const struct command commands[] = {
     {"migrate", cmd_migrate, "", "create or upgrade the schema of db.conninfo", " ", 0, 0},
     {"keygen", cmd_keygen, "", "print a new key: the lines of a key file", " ", 0, 0},
+    {"ready", cmd_ready, "[ADDR:PORT]",
+     "ask admin.listen, or ADDR:PORT, whether the daemon there can work now", " ", 0, 1},
     {"user add", cmd_user_add, "LOGIN --client-key B64 --access SERVER=URL [--access …]",
      "add a local user", " client-key access ", 1, 1},
     {"user show", cmd_user_show, "LOGIN", "show a user: key, access servers, source", " ", 1, 1},

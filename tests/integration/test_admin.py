@@ -54,6 +54,15 @@ def test_health_and_readiness(admin):
     assert ask(port, "/readyz/more")[0] == 404
 
 
+def test_shinectl_asks_it(admin):
+    server, port = admin
+    assert server.shinectl("ready").stdout == "ready\n"
+    assert server.shinectl("ready", f"0.0.0.0:{port}").stdout == "ready\n"
+    refused = server.shinectl("ready", f"127.0.0.1:{lab.free_port()}", check=False)
+    assert refused.returncode == 5 and "connection refused" in refused.stderr
+    assert server.shinectl("ready", "localhost", check=False).returncode == 2
+
+
 def test_strangers_cannot_hold_it_up(admin):
     _, port = admin
     with socket.create_connection(("127.0.0.1", port), timeout=10) as s:
@@ -80,6 +89,8 @@ async def test_it_is_not_ready_without_its_database(own_world, admin):
     await eventually(lambda: ask(port, "/readyz")[0] == 503, "not ready")
     assert ask(port, "/readyz") == (503, "the database is not available")
     assert ask(port, "/healthz") == (200, "ok")
+    refused = server.shinectl("ready", check=False)
+    assert (refused.returncode, refused.stdout) == (1, "the database is not available\n")
     own_world.postgres.start()
     await eventually(lambda: ask(port, "/readyz") == (200, "ready"), "ready again")
 
