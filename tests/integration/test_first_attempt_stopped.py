@@ -150,8 +150,9 @@ class Scene:
 
     def at_beta(self):
         """bob's copies and events there."""
-        query = """SELECT (SELECT count(*) FROM signed_messages WHERE owner_login = %(bob)s) AS copies,
-                          (SELECT count(*) FROM user_events WHERE owner_login = %(bob)s) AS events"""
+        count = "(SELECT count(*) FROM {} WHERE owner_login = %(bob)s) AS {}"
+        parts = count.format("signed_messages", "copies"), count.format("user_events", "events")
+        query = f"SELECT {parts[0]}, {parts[1]}"
         (row,) = self.beta.rows(query, {"bob": self.bob.login})
         return row["copies"], row["events"]
 
