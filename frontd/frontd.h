@@ -12,6 +12,7 @@
 #include "daemon/daemon.h"
 #include "delivery/delivery.h"
 #include "directory/directory.h"
+#include "peer/partners.h"
 #include "peer/peer.h"
 #include "rpc/dispatch.h"
 
@@ -24,6 +25,7 @@ struct frontd {
     const struct config *config; /* daemon->config */
     struct store *store;         /* daemon->store */
     struct directory *directory;
+    struct partners *partners; /* table sync_servers */
     struct peer_pool *peers;
     struct delivery *delivery;
     struct pump *pump;

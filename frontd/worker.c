@@ -26,6 +26,7 @@ enum {
     MISSING_TTL_MS = 1000,    /* another process may add the user at any time */
     DIRECTORY_ENTRIES = 200000,
     PEER_LOG_MS = 60 * 1000,
+    PARTNERS_MS = 30 * 1000,
 };
 
 struct worker {
@@ -150,6 +151,7 @@ static void open_parts(struct worker *w, struct daemon *d)
     f->store = d->store;
     f->directory = directory_new(f->loop, f->store, config_int(c, "directory.ttlSeconds") * 1000,
                                  MISSING_TTL_MS, DIRECTORY_ENTRIES);
+    f->partners = partners_new(f->loop, f->store, PARTNERS_MS);
     f->peers = open_peers(w);
     /* Without a name of our own we cannot call anybody. */
     if (*f->server_login && config_bool(c, "sync.importUserProfileFromPartner.enabled"))
@@ -248,16 +250,22 @@ static void peers_closed(void *ctx)
     part_closed(ctx);
 }
 
+static void partners_closed(void *ctx)
+{
+    part_closed(ctx);
+}
+
 /* Attempts end because the peers' calls do; new ones are handed over to deliveryd. */
 static void sessions_gone(void *ctx)
 {
     struct worker *w = ctx;
     (void)uv_timer_stop(&w->peer_log);
     (void)uv_signal_stop(&w->snapshot);
-    w->parts_open = 2;
+    w->parts_open = 3;
     directory_stop(w->f.directory);
     delivery_drain(w->f.delivery, attempts_recorded, w);
     peer_pool_close(w->f.peers, peers_closed, w);
+    partners_close(w->f.partners, partners_closed, w);
 }
 
 static void worker_stop(struct daemon *d)
