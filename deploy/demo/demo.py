@@ -9,6 +9,7 @@ ends that.
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -51,6 +52,7 @@ class Demo:
 
     def __init__(self, keep: bool):
         self.keep = keep
+        self.number = 0  # of the last step
         self.directory = Path(tempfile.mkdtemp(prefix="shine-demo-"))
         self.directory.chmod(0o755)  # PostgreSQL runs as another user
         self.postgres = lab.Postgres(self.directory / "pg", tied=not keep)
@@ -73,7 +75,8 @@ class Demo:
                 self.postgres,
                 authority,
                 BIN,
-                {"frontd.workers": 2, "directory.addUser": "open"},
+                # One worker, so that one process has alpha's connection to beta.
+                {"frontd.workers": 1, "directory.addUser": "open"},
                 tied=not self.keep,
             )
             # beta's database is a copy of alpha's while that is new: quicker than a second migrate.
@@ -102,13 +105,11 @@ class Demo:
 
     # -- what is shown --
 
-    def send(self, to: str, text: str) -> Tuple[Dict[str, Any], int]:
-        """alice writes; returns the answer and the milliseconds it took."""
-        key = str(self.key_file("alice"))
+    def ask(self, server: str, who: str, command: str, *words: str) -> Tuple[Dict[str, Any], int]:
+        """A command of somebody's client; the answer and the milliseconds it took."""
+        key = str(self.key_file(who))
         began = time.monotonic()
-        done = self.servers["alpha"].shinectl(
-            "--json", "send", "--key", key, "--from", "alice", "--to", to, text
-        )
+        done = self.servers[server].shinectl("--json", command, "--key", key, *words)
         return json.loads(done.stdout), round((time.monotonic() - began) * 1000)
 
     def delivery(self, key: str) -> str:
@@ -124,63 +125,108 @@ class Demo:
 
     def stored(self, server: str, owner: str) -> str:
         """What a server's database holds for a user."""
-        query = """SELECT count(*) AS n, coalesce(sum(octet_length(blob)), 0) AS bytes
+        query = """SELECT count(*) FILTER (WHERE message_type IN (1, 2)) AS texts,
+                          count(*) FILTER (WHERE message_type = 5) AS deletions
                      FROM signed_messages WHERE owner_login = %s AND NOT courier"""
         (row,) = self.servers[server].rows(query, [owner])
-        messages = "1 message" if row["n"] == 1 else f"{row['n'] or 'no'} messages"
-        return f"{messages} of {owner}" + (f", {row['bytes']} signed bytes" if row["n"] else "")
+        texts = "1 message" if row["texts"] == 1 else f"{row['texts'] or 'no'} messages"
+        return f"{texts} of {owner}" + (", one signed deletion" if row["deletions"] else "")
 
-    def history(self, server: str, reader: str) -> str:
-        """The newest message as its reader's client sees it."""
+    def history(self, server: str, reader: str, other: str) -> str:
+        """The newest message as its reader's client sees it, without dates."""
         key = str(self.key_file(reader))
         done = self.servers[server].shinectl(
-            "history", "--key", key, "--login", reader, "--with", "alice", "--limit", "1"
+            "history", "--key", key, "--login", reader, "--with", other, "--limit", "1"
         )
-        return done.stdout.strip()
+        return re.sub(r"\d{4}-\d\d-\d\d (\d\d:\d\d)", r"\1", done.stdout.strip())
 
-    def way(self, base_key: str) -> str:
-        """How a message travelled, told by what the two databases have of it."""
-        query = "SELECT courier FROM signed_messages WHERE base_key = %s AND from_login = 'alice'"
-        (at_alpha, at_beta) = (self.servers[s].rows(query, [base_key]) for s in ("alpha", "beta"))
-        way = f"alice → alpha ({len(at_alpha)} copies committed)"
-        if not any(row["courier"] for row in at_alpha):
+    def way(self, author: str, home: str, base_key: str) -> str:
+        """How a pair travelled, told by what the two databases have of it."""
+        query = "SELECT courier FROM signed_messages WHERE base_key = %s AND from_login = %s"
+        other = "beta" if home == "alpha" else "alpha"
+        (here, there) = (self.servers[s].rows(query, [base_key, author]) for s in (home, other))
+        way = f"{author} → {home} ({len(here)} copies committed)"
+        if not any(row["courier"] for row in here):
             return way + ", the recipient's own server"
-        return way + (f" → beta ({len(at_beta)} copy committed)" if at_beta else " → no answer")
+        return way + (f" → {other} ({len(there)} copy committed)" if there else " → no answer")
 
-    def message(self, number: int, to: str, text: str) -> None:
-        answer, ms = self.send(to, text)
+    def step(self, what: str, answer: Dict[str, Any], ms: int) -> None:
+        self.number += 1
         state = answer["deliveryState"]
         say()
         print(
-            paint(f"{number}. alice → {to}", "head")
-            + f"   “{text}”   {paint(state, state)}"
+            paint(f"{self.number}. {what}", "head")
+            + f"   {paint(state, state)}"
             + paint(f"   ({ms} ms)", "dim")
         )
-        line("how it travelled", self.way(answer["baseKey"]))
+
+    def message(self, to: str, text: str) -> Dict[str, Any]:
+        """alice writes."""
+        answer, ms = self.ask("alpha", "alice", "send", "--from", "alice", "--to", to, text)
+        self.step(f"alice → {to}   “{text}”", answer, ms)
+        line("how it travelled", self.way("alice", "alpha", answer["baseKey"]))
         line("alpha, v_delivery", self.delivery(answer["outgoingKey"]))
+        return answer
 
     def run(self) -> None:
         say("Two SHiNE servers, alpha and beta, each with its own database, talk TLS on loopback.")
-        say("alice is at home on alpha, bob on beta, carol on both. alice signs what she writes;")
+        say("alice is at home on alpha, bob on beta, carol on both. They sign what they write;")
         say("servers keep it, hand it on, and tell how far it got.")
 
-        self.message(1, "bob", "Hello Bob")
-        line("beta's database", self.stored("beta", "bob"))
-        line("bob reads on beta", self.history("beta", "bob"))
+        hello = self.message("bob", "Hello Bob")
+        line("bob reads on beta", self.history("beta", "bob", "alice"))
+        self.read_edit_and_delete(hello)
 
-        self.message(2, "carol", "Hello Carol")
-        line("alpha's database", self.stored("alpha", "carol"))
-        line("carol reads on alpha", self.history("alpha", "carol"))
+        self.message("carol", "Hello Carol")
+        line("carol reads on alpha", self.history("alpha", "carol", "alice"))
 
         if not self.servers["beta"].stop():
             raise lab.LabError("beta did not stop in order")
         say()
         say("   … now beta is stopped …", "dim")
-        self.message(3, "bob", "Still there?")
-        line("beta's database", self.stored("beta", "bob"))
+        waiting = self.message("bob", "Still there?")
+
+        self.servers["beta"].start().ready()
+        lab.wait_until(self.redials, 30, "alpha does not dial beta again")
         say()
-        say("delivered: a server of the recipient has it. accepted: alpha has it; trying again is the job")
-        say("of deliveryd, which the next release brings.")
+        say("   … beta is back …", "dim")
+        self.message("bob", "Welcome back")
+        line("bob reads on beta", self.history("beta", "bob", "alice"))
+        line("“Still there?”", self.delivery(waiting["outgoingKey"]))
+        say()
+        say("delivered: a server of the recipient has it. accepted: alpha has it, and “Still there?” waits:")
+        say("trying again is the job of deliveryd, which the next release brings.")
+
+    def read_edit_and_delete(self, text: Dict[str, Any]) -> None:
+        answer, ms = self.ask("beta", "bob", "read", text["incomingKey"])
+        self.step("bob has read it", answer, ms)
+        line("how it travelled", self.way("bob", "beta", answer["baseKey"]))
+        line("alice reads on alpha", self.history("alpha", "alice", "bob"))
+
+        answer, ms = self.ask("alpha", "alice", "edit", text["outgoingKey"], "Hello Bob!")
+        self.step("alice edits it   “Hello Bob!”", answer, ms)
+        line("bob reads on beta", self.history("beta", "bob", "alice"))
+
+        answer, ms = self.ask("alpha", "alice", "delete", "--from", "alice", text["outgoingKey"])
+        self.step("alice deletes it for both", answer, ms)
+        line("alpha's database", self.stored("alpha", "alice"))
+        line("beta's database", self.stored("beta", "bob"))
+
+    def redials(self) -> bool:
+        """True if alpha would dial beta for the next message: after a failed dial it pauses, and
+        until then what is sent waits for the schedule. SIGUSR1 makes it tell."""
+        alpha = self.servers["alpha"]
+        assert alpha.frontd is not None
+        told = alpha.log.stat().st_size
+        alpha.frontd.signal(signal.SIGUSR1)
+        report = re.compile(rb" event=peer peer=beta .* state=(\w+)")
+
+        def states() -> List[bytes]:
+            with open(alpha.log, "rb") as log:
+                log.seek(told)
+                return report.findall(log.read())
+
+        return lab.wait_until(states, 10, "alpha says nothing of beta") != [b"backoff"]
 
     # -- the end --
 
@@ -192,7 +238,6 @@ class Demo:
 
     def describe(self) -> None:
         """Leave it running: demo.json and the words that go with it."""
-        self.servers["beta"].start().ready()
         stop = f"/usr/bin/python3 {Path(__file__).resolve()} --stop"
         servers: List[Dict[str, Any]] = []
         for server in self.servers.values():
@@ -224,7 +269,7 @@ class Demo:
         keys = {login: self.key_file(login) for login in self.homes}
         ctl = BIN / "shinectl"
         words = f"""
-            Both servers are running again; everything is in {self.directory}
+            Both servers go on running; everything is in {self.directory}
             and in {DESCRIPTION}. Try:
 
               {ctl} -c {beta.config} watch --key {keys["bob"]} --login bob
