@@ -53,6 +53,13 @@ const struct config_key settings_keys[] = {
     INT("delivery.firstReplyBudgetMs", "3000", 0, 60000, "a send waits so long for the recipient's servers before it answers 'accepted'"),
     INT("delivery.firstAttemptMaxInFlight", "2000", 1, 1000000, "first attempts under way in one process; beyond it deliveryd makes them"),
 
+    STR("delivery.scheduleMs", "0, 30000, 300000, 1500000, 3600000", "when the attempts at a delivery are made, in ms from its acceptance; the last one is the end"),
+    INT("delivery.askSecondFrom", "3", 1, 17, "from this attempt on the author's other server is asked first; beyond the last = never"),
+    INT("delivery.tickMs", "5000", 20, 600000, "deliveryd looks for due rows at least so often"),
+    INT("delivery.leaseMs", "45000", 1000, 3600000, "how long deliveryd holds a row; one attempt must fit into it"),
+    INT("delivery.maxInFlight", "2000", 1, 100000, "rows that one deliveryd works on at a time"),
+    INT("delivery.maxInFlightPerPeer", "200", 1, 10000, "calls of one deliveryd to one server at a time"),
+
     INT("server.pool.pingIdleSeconds", "120", 1, 3600, "ping another server after so long without traffic"),
     INT("server.pool.pongTimeoutSeconds", "15", 1, 600, "drop the connection if no pong comes back in time"),
     INT("server.pool.requestTimeoutSeconds", "12", 1, 600, "answer to a request, counted from when it was written"),
@@ -82,6 +89,9 @@ const struct config_key settings_keys[] = {
     INT("directory.ttlSeconds", "900", 1, 86400, "how long a user's key is kept in memory, and a record of another server's user is taken for current"),
     BOOL("sync.importUserProfileFromPartner.enabled", "true", "look unknown users up at partner servers, and at the server that writes for them"),
 
+    INT("events.retentionDays", "30", 1, 36500, "how long events are kept for devices that were away"),
+    INT("events.maxPerUser", "100000", 1000, 1000000000, "events of one user that are kept at most"),
+    INT("sync.rejectRetentionDays", "90", 1, 36500, "how long notes about refused replication items are kept"),
     INT("events.pollMs", "5000", 100, 600000, "look for events whose notification was lost"),
 
     ENUM("log.format", "logfmt", "logfmt|json", "form of the log lines on stderr"),
@@ -175,9 +185,71 @@ static char *check_order(const struct config *c, const char *small, const char *
                      (long long)config_int(c, small), large, (long long)config_int(c, large));
 }
 
+/* Take one number off *rest, with the blanks around it. */
+static bool next_ms(const char **rest, int64_t *out)
+{
+    const char *s = *rest + strspn(*rest, " \t");
+    size_t len = strspn(s, "0123456789");
+    if (len == 0 || len > 12)
+        return false;
+    *out = strtoll(s, NULL, 10);
+    *rest = s + len + strspn(s + len, " \t");
+    return true;
+}
+
+size_t settings_schedule(const struct config *c, int64_t out[SETTINGS_ATTEMPTS_MAX])
+{
+    const char *rest = config_str(c, "delivery.scheduleMs");
+    int64_t ms;
+    size_t n = 0;
+    while (n < SETTINGS_ATTEMPTS_MAX && next_ms(&rest, &ms)) {
+        if (n == 0 ? ms != 0 : ms <= out[n - 1])
+            return 0;
+        out[n++] = ms;
+        if (*rest == '\0')
+            return n;
+        if (*rest++ != ',')
+            return 0;
+    }
+    return 0;
+}
+
+struct settings_attempt settings_attempt(const struct config *c)
+{
+    int64_t request = config_int(c, "server.pool.requestTimeoutSeconds") * 1000;
+    int64_t connect = config_int(c, "server.pool.connectTimeoutSeconds") * 1000;
+    int64_t caller = config_int(c, "server.pool.callerTimeoutSeconds") * 1000;
+    return (struct settings_attempt){
+        .ask_ms = request,
+        .call_ms = connect + request < caller ? connect + request : caller,
+        .lease_ms = config_int(c, "delivery.leaseMs"),
+    };
+}
+
+static char *check_delivery(const struct config *c)
+{
+    int64_t schedule[SETTINGS_ATTEMPTS_MAX];
+    if (settings_schedule(c, schedule) == 0)
+        return xasprintf("%s: delivery.scheduleMs must be 1 to %d numbers that ascend from 0, with "
+                         "commas between them",
+                         config_origin(c, "delivery.scheduleMs"), SETTINGS_ATTEMPTS_MAX);
+    struct settings_attempt t = settings_attempt(c);
+    int64_t sum = t.ask_ms + t.call_ms + SETTINGS_LEASE_RESERVE_MS;
+    if (t.lease_ms >= sum)
+        return NULL;
+    return xasprintf("%s: delivery.leaseMs (%lld) must be at least %lld: asking %lld ms "
+                     "(server.pool.requestTimeoutSeconds), calling %lld ms (that and "
+                     "connectTimeoutSeconds, within callerTimeoutSeconds), waiting and recording "
+                     "%d ms",
+                     config_origin(c, "delivery.leaseMs"), (long long)t.lease_ms, (long long)sum,
+                     (long long)t.ask_ms, (long long)t.call_ms, SETTINGS_LEASE_RESERVE_MS);
+}
+
 char *settings_check(const struct config *c)
 {
     char *error = check_server(c);
+    if (!error)
+        error = check_delivery(c);
     if (!error)
         error = check_listening(c);
     if (!error)

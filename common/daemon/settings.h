@@ -26,6 +26,19 @@ bool settings_server_login_valid(const char *s);
  * `directory.addUser`. */
 enum { SETTINGS_ADD_USER_OFF, SETTINGS_ADD_USER_OPEN };
 
+/* `delivery.scheduleMs`: offsets from acceptance in ms, ascending from 0. Returns how many, 0 if
+ * the text is not of that form (never after settings_check()). */
+enum { SETTINGS_ATTEMPTS_MAX = 16 };
+size_t settings_schedule(const struct config *c, int64_t out[SETTINGS_ATTEMPTS_MAX]);
+
+/* What one attempt of deliveryd may take: asking the author's other server, then calling the
+ * recipient's; both fit into the lease, with the reserve for waiting for room and for recording. */
+struct settings_attempt {
+    int64_t ask_ms, call_ms, lease_ms;
+};
+enum { SETTINGS_LEASE_RESERVE_MS = 5000 };
+struct settings_attempt settings_attempt(const struct config *c);
+
 /* One entry of `listen` or `listen.plain`: a numeric address and a port. */
 struct settings_address {
     char host[64]; /* without brackets */

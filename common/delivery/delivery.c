@@ -30,7 +30,8 @@ struct delivery {
     uv_loop_t *loop;
     struct store *store;
     struct peer_pool *peers;
-    struct directory *directory; /* may be NULL */
+    struct directory *directory;    /* may be NULL */
+    struct delivery_bounds *bounds; /* may be NULL */
     char *server_login;
     unsigned max_in_flight;
     unsigned calling; /* attempts that reached for a route and are not freed yet */
@@ -51,7 +52,8 @@ struct attempt;
 
 /* Two routes, and two more if the recipient has moved. */
 enum { ROUTES_MAX = 2, CALLS_MAX = 2 * ROUTES_MAX };
-#define LEAST_CALL_MS 200 /* a call that could not last longer is not begun */
+#define LEAST_CALL_MS 200  /* a call that could not last longer is not begun */
+#define AT_BOUND_MS   2000 /* when to come again if a route was left out */
 
 struct attempt_call {
     struct attempt *attempt;
@@ -72,7 +74,9 @@ struct attempt {
     bool moved_here; /* and turned out to be served by this server */
     bool counted;    /* in d->calling */
     bool decided, reported;
-    bool tried;             /* by any ended call */
+    bool tried;    /* by any ended call */
+    bool left_out; /* a route was, because its server is at its bound */
+    bool busy_is_a_try;
     int64_t retry_after_ms; /* the shortest asked for; -1 = none yet */
     char reason[CALLS_MAX * (96 + SHINE_SERVER_LOGIN_MAX + 4) + 64];
     char via[SHINE_SERVER_LOGIN_MAX + 1];
@@ -100,6 +104,7 @@ struct delivery *delivery_new(uv_loop_t *loop, struct store *store, struct peer_
     d->store = store;
     d->peers = peers;
     d->directory = cfg->directory;
+    d->bounds = cfg->bounds;
     d->server_login = xstrdup(cfg->server_login);
     d->max_in_flight = cfg->max_in_flight;
     (void)uv_timer_init(loop, &d->idle);
@@ -138,6 +143,11 @@ static void on_idle_closed(uv_handle_t *h)
     free(d);
 }
 
+unsigned delivery_in_flight(const struct delivery *d)
+{
+    return d->calling;
+}
+
 void delivery_free(struct delivery *d)
 {
     if (!d)
@@ -167,12 +177,24 @@ static struct carrier carrier_of(enum dm_type type)
     shine_assert(false);
 }
 
-/* Call one more route, with what is left of the time. False if too little is. */
-static bool call_route(struct attempt *at, const struct store_route *route)
+static void add_reason(struct attempt *at, const char *login, const char *reason)
+{
+    size_t n = strlen(at->reason);
+    (void)snprintf(at->reason + n, sizeof at->reason - n, "%s%s: %s", n ? "; " : "", login, reason);
+}
+
+/* Call one more route, with what is left of the time. False if too little is, or if its server is
+ * at its bound and the call not granted. */
+static bool call_route(struct attempt *at, const struct store_route *route, bool granted)
 {
     int64_t left = at->ends_ms - clock_mono_ms();
     if (at->n_calls > 0 && left < LEAST_CALL_MS)
         return false;
+    if (at->d->bounds && !granted && delivery_bounds_full(at->d->bounds, route->login)) {
+        at->left_out = true;
+        add_reason(at, route->login, "left out, enough calls are open");
+        return false;
+    }
     shine_assert(at->n_calls < CALLS_MAX);
     struct attempt_call *c = &at->calls[at->n_calls++];
     *c = (struct attempt_call){.attempt = at, .route = *route};
@@ -180,6 +202,8 @@ static bool call_route(struct attempt *at, const struct store_route *route)
                                 at->d->server_login);
     shine_assert(payload);
     at->calls_open++;
+    if (at->d->bounds)
+        delivery_bounds_begin(at->d->bounds, route->login);
     peer_call(at->d->peers, c->route.login, c->route.url, PEER_REALTIME, at->by.op, payload,
               left > 0 ? (uint32_t)left : 1, on_answer, c);
     return true;
@@ -217,14 +241,10 @@ void delivery_attempt(struct delivery *d, const struct delivery_task *t, deliver
     at->by = carrier_of(t->type);
     at->blob_b64 = base64_encode_new(t->blob, t->blob_len);
     at->ends_ms = clock_mono_ms() + t->deadline_ms;
+    at->busy_is_a_try = t->busy_is_a_try;
     for (unsigned i = 0; i < t->n_routes && i < ROUTES_MAX; i++)
-        (void)call_route(at, &t->routes[i]);
-}
-
-static void add_reason(struct attempt *at, const char *login, const char *reason)
-{
-    size_t n = strlen(at->reason);
-    (void)snprintf(at->reason + n, sizeof at->reason - n, "%s%s: %s", n ? "; " : "", login, reason);
+        (void)call_route(at, &t->routes[i], t->granted[i]);
+    decide_if_over(at);
 }
 
 static void on_answer(void *ctx, const struct peer_answer *a)
@@ -233,6 +253,9 @@ static void on_answer(void *ctx, const struct peer_answer *a)
     struct attempt *at = c->attempt;
     struct delivery_judgement j = delivery_judge(a);
     at->calls_open--;
+    if (at->d->bounds)
+        delivery_bounds_end(at->d->bounds, c->route.login,
+                            a->result == PEER_ANSWER && !j.asks_to_wait);
     log_debug("delivery_call_ended", LOG_S("key", at->outgoing_key), LOG_S("peer", c->route.login),
               LOG_I("status", a->status), LOG_S("reason", j.reason));
     if (at->decided) {
@@ -246,7 +269,7 @@ static void on_answer(void *ctx, const struct peer_answer *a)
         return;
     }
     add_reason(at, c->route.login, j.reason);
-    if (j.verdict != DELIVERY_NOT_TRIED)
+    if (j.verdict != DELIVERY_NOT_TRIED || (j.asks_to_wait && at->busy_is_a_try))
         at->tried = true;
     else if (at->retry_after_ms < 0 || j.retry_after_ms < at->retry_after_ms)
         at->retry_after_ms = j.retry_after_ms;
@@ -262,8 +285,10 @@ static void decide_if_over(struct attempt *at)
         return;
     if (at->moved_here)
         attempt_record(at, STORE_ATTEMPT_GIVEN_BACK, 0);
-    else if (at->tried)
+    else if (at->tried && !at->left_out)
         attempt_record(at, STORE_ATTEMPT_FAILED, 0);
+    else if (at->left_out && (at->tried || at->retry_after_ms < 0))
+        attempt_record(at, STORE_ATTEMPT_GIVEN_BACK, AT_BOUND_MS);
     else
         attempt_record(at, STORE_ATTEMPT_GIVEN_BACK, at->retry_after_ms);
 }
@@ -320,7 +345,7 @@ static void on_routes(void *ctx, enum db_status st, const struct store_user *use
         if (strcmp(r->login, at->d->server_login) == 0)
             at->moved_here = true;
         else if (!was_called(at, r))
-            found_new = call_route(at, r) || found_new;
+            found_new = call_route(at, r, false) || found_new;
     }
     if (at->moved_here)
         add_reason(at, at->d->server_login, "serves the recipient now");
@@ -345,7 +370,8 @@ static void attempt_record(struct attempt *at, enum store_outcome outcome, int64
 static void on_recorded(struct store_finish *f, enum db_status st)
 {
     struct attempt *at = f->ctx;
-    struct delivery_report r = {.state = DM_STATE_ACCEPTED};
+    struct delivery_report r = {
+        .outcome = f->outcome, .via = at->via, .reason = at->reason, .state = DM_STATE_ACCEPTED};
     if (st == DB_OK) {
         r.recorded = f->recorded;
         r.state = f->state;

@@ -10,6 +10,7 @@
 #ifndef SHINE_DELIVERY_DELIVERY_H
 #define SHINE_DELIVERY_DELIVERY_H
 
+#include "delivery/bounds.h"
 #include "directory/directory.h"
 #include "peer/peer.h"
 #include "store/delivery.h"
@@ -21,6 +22,8 @@ struct delivery_config {
     uint32_t max_in_flight;   /* attempts of this process; beyond it a row is handed over at once */
     struct directory *directory; /* looks recipients up afresh; NULL: only the table is read again.
                                     Borrowed */
+    struct delivery_bounds *bounds; /* calls open to one server at once: a route at its bound is
+                                       left out of an attempt. NULL = no such bound. Borrowed */
 };
 
 /* `store` and `peers` are borrowed and outlive it; freed by delivery_free(). */
@@ -30,6 +33,8 @@ struct delivery *delivery_new(uv_loop_t *loop, struct store *store, struct peer_
  */
 void delivery_drain(struct delivery *d, void (*on_idle)(void *ctx), void *ctx);
 void delivery_free(struct delivery *d);
+/* Attempts that reached for a route and whose calls have not all ended, reported or not. */
+unsigned delivery_in_flight(const struct delivery *d);
 
 /* What an attempt needs; everything is copied. */
 struct delivery_task {
@@ -42,15 +47,22 @@ struct delivery_task {
     unsigned n_routes; /* 0 = a failed attempt: recorded as such */
     struct store_route routes[2];
     uint32_t deadline_ms; /* of the whole attempt, ending before the lease does */
+    bool granted[2]; /* this route may be called although its server counts as full: the caller has
+                        waited for it (bounds.h) */
+    bool busy_is_a_try; /* 429 and 503 use the slot: so old a row must come to its end */
 };
 
 struct delivery_report {
+    enum store_outcome outcome;
+    const char *via;     /* who confirmed; "" = nobody */
+    const char *reason;  /* for people: what each route came to; "" after a success */
     enum dm_state state; /* as recorded; ACCEPTED if the recording itself failed */
     bool recorded;
     struct store_told from; /* the sender's state event, for the pump */
 };
-/* Called exactly once, when the result is recorded (or could not be), never synchronously. A second
- * route that is still being called then goes on to its end unobserved. */
+/* Called exactly once (`r` is valid during the call), when the result is recorded (or could not
+ * be), never synchronously. A second route that is still being called then goes on to its end
+ * unobserved. */
 typedef void (*delivery_cb)(void *ctx, const struct delivery_report *r);
 
 /* Make one attempt at `t`, whose data is copied. */

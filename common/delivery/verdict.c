@@ -43,6 +43,7 @@ static struct delivery_judgement judge_answer(const struct peer_answer *a)
     }
     if (a->status == 429 || a->status == 503) {
         j.verdict = DELIVERY_NOT_TRIED;
+        j.asks_to_wait = true;
         j.retry_after_ms = asked_wait_ms(a->payload);
     } else if (a->status == 403 && strcmp(a->error, "LOCAL_SERVER_NOT_ACCESS_SERVER") == 0) {
         j.verdict = DELIVERY_NOT_SERVED;

@@ -18,6 +18,7 @@ enum delivery_verdict {
 struct delivery_judgement {
     enum delivery_verdict verdict;
     int64_t retry_after_ms; /* NOT_TRIED: when to come again, 0..60,000 */
+    bool asks_to_wait;      /* NOT_TRIED because it answered 429 or 503 */
     char reason[96];        /* for people; "" if OK */
 };
 

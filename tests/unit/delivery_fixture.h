@@ -103,6 +103,7 @@ struct fixture {
     struct directory directory;
     struct peer_pool *pool;
     struct delivery *delivery;
+    struct delivery_bounds *bounds; /* made by the test; freed here */
     bool no_directory;
     struct fake_server a, b;
     bool idle, pool_closed, in_attempt;
@@ -117,7 +118,8 @@ static inline void start(struct fixture *x, unsigned max_in_flight)
 {
     struct delivery_config cfg = {.server_login = "home",
                                   .max_in_flight = max_in_flight,
-                                  .directory = x->no_directory ? NULL : &x->directory};
+                                  .directory = x->no_directory ? NULL : &x->directory,
+                                  .bounds = x->bounds};
     x->delivery = delivery_new(&x->loop, &x->store, x->pool, &cfg);
 }
 
@@ -179,6 +181,7 @@ static inline int teardown(void **state)
         loop_until(&x->loop, &x->idle);
     }
     delivery_free(x->delivery);
+    delivery_bounds_free(x->bounds);
     uv_close((uv_handle_t *)&x->store.timer, NULL);
     uv_close((uv_handle_t *)&x->store.read_timer, NULL);
     fake_server_stop(&x->a);

@@ -92,9 +92,65 @@ static void keys_that_contradict_are_refused(void **state)
     refused("tls.certFile = /c.pem", NULL, "tls.keyFile");
     refused("tls.keyFile = /k.pem", NULL, "tls.certFile");
     refused("server.pool.requestTimeoutSeconds = 36", NULL, "callerTimeoutSeconds");
+    refused("delivery.leaseMs = 43999", NULL, "at least 44000: asking 12000 ms");
+    refused("server.pool.connectTimeoutSeconds = 17", NULL, "at least 46000");
+    refused("server.pool.connectTimeoutSeconds = 60", NULL, "calling 35000 ms");
     refused("limits.connections = 999", NULL, "limits.connections");
     refused("limits.clientBodyBytes = 1048576", "ws.maxMessageBytes = 1048576",
             "ws.maxMessageBytes");
+}
+
+static size_t schedule(const char *text, int64_t *out)
+{
+    struct config *c = config_new(settings_keys);
+    char *assignment = xasprintf("delivery.scheduleMs = %s", text), *error = NULL;
+    assert_true(config_set(c, assignment, "test", &error));
+    size_t n = settings_schedule(c, out);
+    error = settings_check(c);
+    if (n == 0)
+        assert_non_null(strstr(error, "delivery.scheduleMs"));
+    else
+        assert_null(error);
+    free(error);
+    free(assignment);
+    config_free(c);
+    return n;
+}
+
+static void schedules(void **state)
+{
+    (void)state;
+    int64_t ms[SETTINGS_ATTEMPTS_MAX];
+    struct config *c = config_new(settings_keys);
+    assert_int_equal(settings_schedule(c, ms), 5);
+    assert_int_equal(ms[4], 3600000);
+    assert_int_equal(settings_attempt(c).ask_ms, 12000);
+    assert_int_equal(settings_attempt(c).call_ms, 27000);
+    config_free(c);
+    assert_int_equal(schedule("0", ms), 1);
+    assert_int_equal(schedule(" 0 ,\t5,6  ", ms), 3);
+    assert_int_equal(ms[1], 5);
+    assert_int_equal(ms[2], 6);
+    assert_int_equal(schedule("0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15", ms), 16);
+    static const char *const bad[] = {
+        "",
+        "1",
+        "0,",
+        "0,,1",
+        ",0",
+        "0,5,5",
+        "0,5,4",
+        "0 5",
+        "0,-5",
+        "0,5x",
+        "x",
+        "0.5",
+        "0, x",
+        "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16",
+        "0,9999999999999",
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(schedule(bad[i], ms), 0);
 }
 
 static void good_values_pass(void **state)
@@ -103,6 +159,7 @@ static void good_values_pass(void **state)
     assert_null(check((const char *const[]){
         "server.SHiNE.login = shine-1.example", "server.url = wss://shine.example:8443/ws",
         "listen = 127.0.0.1:0, [::1]:0", "tls.certFile = /c.pem", "tls.keyFile = /k.pem", NULL}));
+    assert_null(check((const char *const[]){"delivery.leaseMs = 44000", NULL}));
 }
 
 static void every_key_has_help_of_one_line(void **state)
@@ -158,6 +215,7 @@ int main(void)
         cmocka_unit_test(what_is_no_address_is_refused),
         cmocka_unit_test(defaults_are_consistent),
         cmocka_unit_test(keys_that_contradict_are_refused),
+        cmocka_unit_test(schedules),
         cmocka_unit_test(good_values_pass),
         cmocka_unit_test(every_key_has_help_of_one_line),
         cmocka_unit_test(every_key_is_documented),
