@@ -150,6 +150,35 @@ def add_user_payload(
     }
 
 
+def enc_key_fields(login: str, key: SigningKey, enc_key: str) -> Payload:
+    """The encryption key (Base64) of a user, signed; for AddUser and UpsertUserProfile."""
+    return {
+        "encKey": enc_key,
+        "encKeySigB64": sign_text(key, f"SHiNE_ENC_KEY:{login}:{enc_key}"),
+    }
+
+
+def profile_payload(
+    login: str,
+    key: SigningKey,
+    servers: List[Tuple[str, str]],
+    time_ms: Optional[int] = None,
+    enc_key: Optional[str] = None,
+) -> Payload:
+    """UpsertUserProfile: which servers are the user's, signed, so that any server may pass it on."""
+    stamp = now_ms() if time_ms is None else time_ms
+    where = ",".join(f"{name}={url}" for name, url in servers)
+    signed = f"SHiNE_USER_PROFILE:{login}:{public_b64(key)}:{where}:{stamp}"
+    return {
+        "login": login,
+        "clientKey": public_b64(key),
+        "accessServers": [{"serverLogin": name, "url": url} for name, url in servers],
+        "timeMs": stamp,
+        "signatureB64": sign_text(key, signed),
+        **(enc_key_fields(login, key, enc_key) if enc_key else {}),
+    }
+
+
 def create_session_payload(
     login: str,
     key: SigningKey,

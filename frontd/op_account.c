@@ -11,7 +11,7 @@
 #include "frontd/auth.h"
 #include "frontd/session.h"
 #include "rpc/fields.h"
-#include "store/users.h"
+#include "store/profiles.h"
 #include "util/base64.h"
 #include "util/clock.h"
 #include "util/mem.h"
@@ -21,7 +21,7 @@
 #include <string.h>
 
 #define PROTOCOL_VERSION 1
-enum { KEY_TEXT_MAX = 64, ACCESS_SERVERS_MAX = 2 };
+enum { KEY_TEXT_MAX = 64 };
 
 void frontd_ping(struct rpc_call *call)
 {
@@ -75,10 +75,11 @@ static void get_user_done(void *ctx, enum db_status st, const struct store_user 
         (void)json_array_append_new(servers,
                                     json_pack("{s:s, s:s}", "serverLogin", user->servers[i].login,
                                               "url", user->servers[i].url));
-    rpc_reply(call,
-              json_pack("{s:b, s:s, s:s, s:o, s:s, s:s*, s:s*}", "exists", 1, "login", user->login,
-                        "clientKey", key, "accessServers", servers, "source", user->source,
-                        "encKey", user->enc_key, "encKeySigB64", user->enc_key_sig));
+    json_t *profile = user->profile ? json_loads(user->profile, 0, NULL) : NULL;
+    rpc_reply(call, json_pack("{s:b, s:s, s:s, s:o, s:s, s:s*, s:s*, s:o*}", "exists", 1, "login",
+                              user->login, "clientKey", key, "accessServers", servers, "source",
+                              user->source, "encKey", user->enc_key, "encKeySigB64",
+                              user->enc_key_sig, "profile", profile));
 }
 
 static void get_user_looked_up(void *ctx, enum directory_result r, const struct directory_user *u)
@@ -121,45 +122,6 @@ struct add_user {
     uint8_t signature[DM_SIG_BYTES];
     struct store_user user;
 };
-
-static enum rpc_error read_servers(struct rpc_fields *f, struct store_user *user,
-                                   const char **message)
-{
-    const json_t *list;
-    if (!rpc_array(f, "accessServers", SIZE_MAX, &list))
-        return RPC_BAD_FIELDS;
-    if (json_array_size(list) > ACCESS_SERVERS_MAX) {
-        *message = "a user has at most two access servers";
-        return RPC_TOO_MANY_ACCESS_SERVERS;
-    }
-    *message = "accessServers must be one or two of {serverLogin, url:\"wss://…\"}";
-    user->n_servers = (unsigned)json_array_size(list);
-    for (unsigned i = 0; i < user->n_servers; i++)
-        if (!record_read_route(json_array_get(list, i), &user->servers[i]))
-            return RPC_BAD_FIELDS;
-    bool same = user->n_servers == 2 && strcmp(user->servers[0].login, user->servers[1].login) == 0;
-    return user->n_servers == 0 || same ? RPC_BAD_FIELDS : RPC_OK;
-}
-
-/* The encryption key, if there is one, is signed by the client key. */
-static enum rpc_error check_enc_key(const struct add_user *a, const char **message)
-{
-    uint8_t key[DM_KEY_BYTES], signature[DM_SIG_BYTES];
-    *message = "encKey and encKeySigB64 belong together";
-    if (!a->enc_key && !a->enc_key_sig)
-        return RPC_OK;
-    if (!a->enc_key || !a->enc_key_sig)
-        return RPC_BAD_FIELDS;
-    *message = "encKey must be Base64 of 32 bytes, encKeySigB64 of 64";
-    if (!base64_decode_exact(a->enc_key, key, sizeof key) ||
-        !base64_decode_exact(a->enc_key_sig, signature, sizeof signature))
-        return RPC_BAD_KEY_FORMAT;
-    char *text = xasprintf("SHiNE_ENC_KEY:%s:%s", a->login, a->enc_key);
-    bool ok = auth_verify(text, signature, a->user.client_key);
-    free(text);
-    *message = "encKeySigB64 is not the client key's signature";
-    return ok ? RPC_OK : RPC_BAD_SIGNATURE;
-}
 
 /* `message` may be filled in place: it lives in the caller. */
 static enum rpc_error check_proof(struct rpc_fields *f, struct add_user *a, char message[160])
@@ -224,6 +186,8 @@ static void add_user_done(void *ctx, enum db_status st, enum store_add verdict)
         frontd_fail_db(call, st);
     } else {
         directory_forget(frontd_of(call)->directory, a->user.login); /* it may stand as missing */
+        if (verdict == STORE_ADDED)
+            store_tell_user_changed(frontd_of(call)->store, a->user.login, NULL, NULL);
         if (verdict == STORE_OTHER_KEY)
             rpc_fail(call, RPC_USER_ALREADY_EXISTS, "the login exists with another key");
         else
@@ -246,9 +210,9 @@ static enum rpc_error add_user_read(struct frontd *fr, struct rpc_fields *f, str
     *message = "clientKey must be Base64 of 32 bytes";
     if (!base64_decode_exact(a->client_key, a->user.client_key, sizeof a->user.client_key))
         return RPC_BAD_KEY_FORMAT;
-    enum rpc_error e = read_servers(f, &a->user, message);
+    enum rpc_error e = record_read_servers(f, &a->user, message);
     if (e == RPC_OK)
-        e = check_enc_key(a, message);
+        e = record_check_enc_key(a->login, a->user.client_key, a->enc_key, a->enc_key_sig, message);
     if (e == RPC_OK && config_bool(fr->config, "directory.addUserProof")) {
         e = check_proof(f, a, buffer);
         *message = buffer;

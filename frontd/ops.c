@@ -8,6 +8,7 @@ const struct rpc_op frontd_ops[] = {
     {"GetServerInfo", 0, frontd_get_server_info},
     {"AddUser", 0, frontd_add_user},
     {"GetUser", 0, frontd_get_user},
+    {"UpsertUserProfile", 0, frontd_upsert_user_profile},
     {"AuthChallenge", 0, frontd_auth_challenge},
     {"CreateAuthSession", 0, frontd_create_auth_session},
     {"SessionChallenge", 0, frontd_session_challenge},

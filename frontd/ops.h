@@ -15,6 +15,9 @@ void frontd_get_server_info(struct rpc_call *call);
 void frontd_add_user(struct rpc_call *call);
 void frontd_get_user(struct rpc_call *call);
 
+/* op_profile.c */
+void frontd_upsert_user_profile(struct rpc_call *call);
+
 /* op_auth.c */
 void frontd_auth_challenge(struct rpc_call *call);
 void frontd_create_auth_session(struct rpc_call *call);

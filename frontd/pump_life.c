@@ -7,15 +7,21 @@
 
 #include "db/listen.h"
 #include "frontd/session.h"
+#include "store/profiles.h"
 #include "util/mem.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* One entry of a notification: a login with new events, or a log-in somewhere else. */
+/* One entry of a notification: a login with new events, a user whose record has changed, or a
+ * log-in somewhere else. */
 static void take_entry(struct pump *p, char *entry)
 {
     char *end = NULL;
+    if (*entry == STORE_USER_CHANGED) {
+        directory_forget(p->f->directory, entry + 1);
+        return;
+    }
     if (*entry != PUMP_LOG_IN_MARK) {
         pump_look_at(p, entry);
         return;
@@ -35,8 +41,9 @@ static void on_notify(void *ctx, const char *payload)
     struct pump *p = ctx;
     if (p->stopped)
         return;
-    if (!payload || *payload == '\0') {
+    if (!payload || *payload == '\0') { /* whatever was told meanwhile was missed */
         pump_look_at_all(p);
+        directory_forget_all(p->f->directory);
         return;
     }
     char *copy = xstrdup(payload), *save = NULL;

@@ -150,7 +150,8 @@ const struct directory_user *directory_peek(struct directory *d, const char *log
 }
 
 static void fetch(struct entry *e);
-static void refresh(struct directory *d, const char *login, bool fresh, directory_cb cb, void *ctx);
+static void refresh(struct directory *d, const char *login, enum import_kind kind, directory_cb cb,
+                    void *ctx);
 
 /* How long an answer of the table is kept; *confirm: it is time to ask its source again. */
 static int64_t keep_ms(const struct directory *d, const struct store_user *user, bool *confirm)
@@ -158,7 +159,7 @@ static int64_t keep_ms(const struct directory *d, const struct store_user *user,
     *confirm = false;
     if (!user)
         return d->missing_ttl_ms;
-    if (!d->importer || strcmp(user->source, "local") == 0)
+    if (!d->importer)
         return d->ttl_ms;
     int64_t ttl = d->ttl_ms;
     if (strcmp(user->source, "provisional") == 0 && ttl > PROVISIONAL_TTL_MAX)
@@ -238,7 +239,7 @@ static void finish(struct entry *e, enum directory_result r, const struct store_
         drop(e);
     }
     if (confirm)
-        refresh(d, copy.login, false, NULL, NULL);
+        refresh(d, copy.login, IMPORT_CONFIRM, NULL, NULL);
     tell(&waiters, r, &copy);
 }
 
@@ -263,7 +264,7 @@ static void on_read(void *ctx, enum db_status st, const struct store_user *user)
         fetch(e);
     } else if (!user && d->importer && !e->imported) {
         e->imported = true;
-        import_start(d->importer, e->user.login, e->sender, false, on_imported, e);
+        import_start(d->importer, e->user.login, e->sender, IMPORT_ON_SIGHT, on_imported, e);
     } else {
         finish(e, user ? DIRECTORY_FOUND : DIRECTORY_NO_USER, user);
     }
@@ -354,6 +355,14 @@ void directory_forget(struct directory *d, const char *login)
         drop(e);
 }
 
+void directory_forget_all(struct directory *d)
+{
+    list_each_safe(n, &d->fetching)
+        list_entry(n, struct entry, link)->again = true;
+    list_each_safe(n, &d->kept)
+        drop(list_entry(n, struct entry, link));
+}
+
 /* --- looking up afresh --- */
 
 struct refresh {
@@ -377,7 +386,8 @@ static void on_refreshed(void *ctx, enum import_result result)
     free(r);
 }
 
-static void refresh(struct directory *d, const char *login, bool fresh, directory_cb cb, void *ctx)
+static void refresh(struct directory *d, const char *login, enum import_kind kind, directory_cb cb,
+                    void *ctx)
 {
     struct refresh *r = xnew(struct refresh);
     r->dir = d;
@@ -385,13 +395,13 @@ static void refresh(struct directory *d, const char *login, bool fresh, director
     r->ctx = ctx;
     (void)snprintf(r->login, sizeof r->login, "%s", login);
     d->refreshing++;
-    import_start(d->importer, login, "", fresh, on_refreshed, r);
+    import_start(d->importer, login, "", kind, on_refreshed, r);
 }
 
 void directory_refresh(struct directory *d, const char *login, directory_cb cb, void *ctx)
 {
     if (d->importer) {
-        refresh(d, login, true, cb, ctx);
+        refresh(d, login, IMPORT_FRESH, cb, ctx);
         return;
     }
     directory_forget(d, login);

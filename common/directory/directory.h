@@ -8,8 +8,9 @@
  * transactions, never from this cache. Look-ups of one login are joined. A missing user is
  * remembered for a short while only.
  *
- * A record that came from another server and is older than `ttl_ms` is confirmed in the background
- * when it is next read; meanwhile it is used as it is.
+ * A record older than `ttl_ms` is compared in the background with what other servers say when it is
+ * next read; meanwhile it is used as it is. So a signed profile reaches every server in the end,
+ * whoever missed it, the user's own ones included.
  */
 #ifndef SHINE_DIRECTORY_DIRECTORY_H
 #define SHINE_DIRECTORY_DIRECTORY_H
@@ -68,10 +69,13 @@ void directory_fetch(struct directory *d, const char *login, directory_cb cb, vo
 void directory_fetch_from(struct directory *d, const char *login, const char *sender,
                           directory_cb cb, void *ctx);
 /* Look up afresh: other servers are asked whatever is cached and whether the table has the user or
- * not (but not twice within a few seconds, and not about local users), and the table is brought up
- * to date. FOUND does not say that anything changed; NO_USER: no other server knows the login. */
+ * not (but not twice within a few seconds), and the table is brought up to date; of a local user
+ * only a newer signed profile is taken. FOUND does not say that anything changed; NO_USER: no other
+ * server knows the login. */
 void directory_refresh(struct directory *d, const char *login, directory_cb cb, void *ctx);
-/* Forget one login (it was added or changed here). */
+/* Forget one login (it was added or changed here, or by another process: STORE_USER_CHANGED), or
+ * all of them (such a hint may have been missed). */
 void directory_forget(struct directory *d, const char *login);
+void directory_forget_all(struct directory *d);
 
 #endif

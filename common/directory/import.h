@@ -9,7 +9,10 @@
  * Which answer counts: the first from a server that must know (an access server of the user, or one
  * that holds the record as its own) ends the look-up; copies wait a moment for such an answer. A
  * server that is no partner is heard about its own users only, and its word is provisional. What
- * may change in a record that exists is the store's business (import_user()).
+ * may change in a record that exists is the store's business (import_record()).
+ *
+ * A profile that the user has signed is worth the same whoever tells it: the newest of those that
+ * came by then is kept. A local record is compared with others for its sake alone.
  *
  * Garbage must not become a storm: look-ups of one login are joined, what nobody knew is not asked
  * again for a while, and look-ups are bounded in number and in rate. Beyond the bounds the answer
@@ -25,15 +28,25 @@
 #include "store/lookups.h"
 
 enum import_result {
-    IMPORT_FOUND,      /* the table has the user now (or had: a local record is not asked about) */
+    IMPORT_FOUND,      /* the table has the user now */
     IMPORT_NO_USER,    /* everybody was asked, and nobody knows the user */
     IMPORT_UNAVAILABLE /* nobody knows the user, but not everybody could be asked */
 };
 
+/* Why a look-up is made. The kinds are bounded and counted apart, so that strangers who send
+ * garbage cannot stop users from being added and deliveries from finding their new route, nor what
+ * goes on in the background stop either. */
+enum import_kind {
+    IMPORT_ON_SIGHT, /* the table does not have the login */
+    IMPORT_FRESH,    /* somebody waits for news; asks even if it was asked a while ago */
+    IMPORT_CONFIRM,  /* in the background, whether a record still holds: hears everybody out */
+    IMPORT_KINDS
+};
+
 /* Bounds of one process. Times in ms. */
 struct import_limits {
-    unsigned max_running;    /* look-ups at once; fresh ones have as many places more */
-    unsigned per_second;     /* begun, lasting, */
+    unsigned max_running;    /* look-ups of one kind at once */
+    unsigned per_second;     /* begun of one kind, lasting, */
     unsigned burst;          /* and at once after a quiet while */
     unsigned max_parallel;   /* servers asked at once in one look-up */
     uint32_t answer_ms;      /* for the answer of one server */
@@ -57,10 +70,9 @@ void import_stop(struct importer *im);
 void import_free(struct importer *im);
 
 typedef void (*import_cb)(void *ctx, enum import_result r);
-/* Look `login` up. `sender`: the server that wants the user known here, "" = none. `fresh`: ask
- * even if it was asked a while ago (but not more often than every few seconds). Never synchronous.
- */
-void import_start(struct importer *im, const char *login, const char *sender, bool fresh,
+/* Look `login` up. `sender`: the server that wants the user known here, "" = none. Never
+ * synchronous. A local user is not looked up on sight. */
+void import_start(struct importer *im, const char *login, const char *sender, enum import_kind kind,
                   import_cb cb, void *ctx);
 
 #endif

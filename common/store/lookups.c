@@ -14,9 +14,11 @@
 
 static const struct db_stmt LOOK_UP_SERVERS = {
     "look_up_servers", "SELECT * FROM look_up_servers($1::text, $2::text, $3::text)"};
-static const struct db_stmt IMPORT_USER = {
-    "import_user", "SELECT import_user($1::text, $2::text, $3::text, $4::text, $5::text, $6::text, "
-                   "$7::text, $8::text[], $9::text[]) AS verdict"};
+static const struct db_stmt IMPORT_RECORD = {
+    "import_record",
+    "SELECT * FROM import_record($1::text, $2::text, $3::text, $4::text, $5::text, $6::text, "
+    "$7::text, $8::text[], $9::text[], $10::bigint, $11::bytea, $12::text, "
+    "$13::text, $14::text)"};
 
 static enum store_place_kind kind_of(const char *name)
 {
@@ -63,12 +65,13 @@ static void on_imported(void *ctx, const struct db_result *res)
     enum store_import verdict = STORE_IMPORT_NOT_BELIEVED;
     if (st == DB_OK)
         verdict = (enum store_import)db_int8(res, 0, db_col(res, "verdict"));
-    cb(w->ctx, st, verdict);
+    cb(w->ctx, st, verdict, st == DB_OK && db_bool(res, 0, db_col(res, "changed")));
     free(w);
 }
 
-void store_import_user(struct store *s, const struct store_user *user, const char *from,
-                       store_import_cb cb, void *ctx)
+void store_import_user(struct store *s, const struct store_user *user,
+                       const struct store_profile *profile, const char *from, store_import_cb cb,
+                       void *ctx)
 {
     char key[64];
     base64_encode(user->client_key, sizeof user->client_key, key);
@@ -81,5 +84,10 @@ void store_import_user(struct store *s, const struct store_user *user, const cha
     db_add_text(p, user->source);
     db_add_text(p, from);
     store_add_routes(p, user->servers, user->n_servers);
-    store_call(s, &IMPORT_USER, p, on_imported, (void (*)(void))cb, ctx);
+    db_add_int8(p, profile ? profile->time_ms : 0);
+    db_add_bytea(p, profile ? profile->signature : NULL, profile ? DM_SIG_BYTES : 0);
+    db_add_text(p, profile ? profile->record : NULL);
+    db_add_text(p, profile ? profile->enc_key : NULL);
+    db_add_text(p, profile ? profile->enc_key_sig : NULL);
+    store_call(s, &IMPORT_RECORD, p, on_imported, (void (*)(void))cb, ctx);
 }

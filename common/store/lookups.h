@@ -5,7 +5,7 @@
 #ifndef SHINE_STORE_LOOKUPS_H
 #define SHINE_STORE_LOOKUPS_H
 
-#include "store/users.h"
+#include "store/profiles.h"
 
 enum store_place_kind {
     STORE_PLACE_HOME,    /* an access server of the user, as recorded here; no partner */
@@ -32,9 +32,13 @@ enum store_import {
     STORE_IMPORT_NOT_BELIEVED
 };
 /* Keep what `from` answered about a user. `user->source` is "partner", or "provisional" for the
- * word of a server that is none. */
-typedef void (*store_import_cb)(void *ctx, enum db_status st, enum store_import verdict);
-void store_import_user(struct store *s, const struct store_user *user, const char *from,
-                       store_import_cb cb, void *ctx);
+ * word of a server that is none. `profile`: the user's signed profile, whose signatures the caller
+ * has checked and whose servers `user` names; NULL = none came. `changed`: the record is not what
+ * it was before. */
+typedef void (*store_import_cb)(void *ctx, enum db_status st, enum store_import verdict,
+                                bool changed);
+void store_import_user(struct store *s, const struct store_user *user,
+                       const struct store_profile *profile, const char *from, store_import_cb cb,
+                       void *ctx);
 
 #endif

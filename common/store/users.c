@@ -61,6 +61,7 @@ static void on_user(void *ctx, const struct db_result *res)
         u.enc_key_sig = text_or_null(res, 0, "enc_key_sig");
         u.source = db_text(res, 0, db_col(res, "source"));
         u.age_ms = db_int8(res, 0, db_col(res, "age_ms"));
+        u.profile = text_or_null(res, 0, "profile");
     }
     cb(w->ctx, st, found ? &u : NULL);
     free(w);

@@ -14,8 +14,9 @@ struct store_user {
     struct store_route servers[2];
     const char *enc_key;     /* Base64, or NULL; valid during the callback */
     const char *enc_key_sig; /* Base64, or NULL */
-    const char *source;      /* local, partner, provisional */
+    const char *source;      /* local, partner, provisional, profile */
     int64_t age_ms;          /* since the record was last confirmed; reads only */
+    const char *profile;     /* the signed profile as JSON, or NULL; reads only */
 };
 
 /* Look up one user. `user` is NULL if there is none. */

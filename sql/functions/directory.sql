@@ -37,6 +37,7 @@ COMMENT ON FUNCTION look_up_servers(text, text, text) IS 'Servers to ask about a
 --   the access servers of somebody served here stay; only a partner's word makes us serve somebody
 --   the first key stays, unless it is provisional and a partner names another
 --   servers change by the word of partners, or of an access server in the record itself
+--   what the user has signed in a profile, servers and encryption key, stays: see import_record()
 --
 -- 0 kept, 1 not needed, 2 another key than ours: noted in the record, 3 not believed.
 CREATE OR REPLACE FUNCTION import_user(p_me text, p_login text, p_client_key text, p_enc_key text,
@@ -51,14 +52,17 @@ DECLARE
     v_user users;
     v_old text[];
     v_old_urls text[];
+    v_profile boolean; -- there is one,
+    v_signed boolean;  -- with an encryption key
 BEGIN
     IF p_me = ANY (p_servers) THEN
         IF p_source <> 'partner' THEN
             RETURN 3;
         END IF;
         -- set_user_servers() will want it, and heads come before rows.
-        INSERT INTO user_event_heads (owner_login)
-        SELECT p_login WHERE NOT EXISTS (SELECT FROM users WHERE login = p_login AND source = 'local')
+        INSERT INTO user_event_heads (owner_login, has_marks)
+        SELECT p_login, EXISTS (SELECT FROM read_marks r WHERE r.owner_login = p_login)
+        WHERE NOT EXISTS (SELECT FROM users WHERE login = p_login AND source = 'local')
         ON CONFLICT DO NOTHING;
     END IF;
     PERFORM lock_heads(p_me, ARRAY[p_login]);
@@ -91,18 +95,22 @@ BEGIN
         RETURN 1;
     END IF;
     IF v_user.client_key <> p_client_key THEN
+        DELETE FROM user_profiles WHERE login = p_login; -- signed by the key that was wrong
         UPDATE users SET client_key = p_client_key, enc_key = NULL, enc_key_sig = NULL,
                          other_key = NULL, other_key_from = NULL, other_key_at_ms = NULL
         WHERE login = p_login;
         INSERT INTO user_keys (login, client_key, from_ms) VALUES (p_login, p_client_key, v_now)
         ON CONFLICT DO NOTHING;
     END IF;
+    SELECT count(*) > 0, count(enc_key_sig) > 0 INTO v_profile, v_signed
+    FROM user_profiles WHERE login = p_login;
     UPDATE users SET refreshed_at_ms = v_now,
-        source = CASE WHEN p_source = 'partner' THEN 'partner' ELSE source END,
+        source = CASE WHEN p_source = 'partner' AND source = 'provisional' THEN 'partner' ELSE source END,
         imported_from = p_from,
-        enc_key = coalesce(p_enc_key, enc_key), enc_key_sig = coalesce(p_enc_key_sig, enc_key_sig)
+        enc_key = CASE WHEN v_signed THEN enc_key ELSE coalesce(p_enc_key, enc_key) END,
+        enc_key_sig = CASE WHEN v_signed THEN enc_key_sig ELSE coalesce(p_enc_key_sig, enc_key_sig) END
     WHERE login = p_login;
-    IF NOT coalesce(p_me = ANY (v_old), false)
+    IF NOT v_profile AND NOT coalesce(p_me = ANY (v_old), false)
        AND (v_old, v_old_urls) IS DISTINCT FROM (p_servers, p_urls) THEN
         PERFORM set_user_servers(p_me, p_login, p_servers, p_urls);
     END IF;
@@ -121,6 +129,7 @@ BEGIN
     IF p_accept THEN
         INSERT INTO user_keys (login, client_key, from_ms)
         SELECT login, other_key, now_ms() FROM users WHERE login = p_login ON CONFLICT DO NOTHING;
+        DELETE FROM user_profiles WHERE login = p_login; -- signed by the key that was wrong
         UPDATE users SET client_key = other_key, enc_key = NULL, enc_key_sig = NULL
         WHERE login = p_login;
     END IF;

@@ -2,17 +2,18 @@
 
 CREATE OR REPLACE FUNCTION get_user(p_login text)
 RETURNS TABLE (login text, client_key text, enc_key text, enc_key_sig text, source text,
-               server1 text, url1 text, server2 text, url2 text, age_ms bigint)
+               server1 text, url1 text, server2 text, url2 text, age_ms bigint, profile text)
 LANGUAGE sql STABLE AS $$
     SELECT u.login::text, u.client_key::text, u.enc_key::text, u.enc_key_sig::text, u.source,
            a.server_login::text, a.url::text, b.server_login::text, b.url::text,
-           now_ms() - u.refreshed_at_ms
+           now_ms() - u.refreshed_at_ms, p.record
     FROM users u
+    LEFT JOIN user_profiles p ON p.login = u.login
     LEFT JOIN user_access_servers_current a ON a.login = u.login AND a.slot = 1
     LEFT JOIN user_access_servers_current b ON b.login = u.login AND b.slot = 2
     WHERE u.login = p_login
 $$;
-COMMENT ON FUNCTION get_user(text) IS 'One user with access servers, and how long ago the record was confirmed.';
+COMMENT ON FUNCTION get_user(text) IS 'One user with access servers, how long ago the record was confirmed, and the signed profile.';
 
 -- 0 added, 1 exists with this key, 2 exists with another key; nothing is changed in the last two.
 -- An imported record of somebody who is added here with the same key, to be served here, becomes a

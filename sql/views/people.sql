@@ -52,12 +52,14 @@ SELECT u.login, u.source,
        (SELECT count(*) FROM active_sessions s WHERE s.login = u.login) AS sessions,
        h.last_pts, ms_in_words(now_ms() - u.refreshed_at_ms) AS refreshed_ago, u.client_key,
        u.imported_from, u.other_key, u.other_key_from,
-       ms_in_words(now_ms() - u.other_key_at_ms) AS other_key_ago
+       ms_in_words(now_ms() - u.other_key_at_ms) AS other_key_ago,
+       ms_in_words(now_ms() - p.time_ms) AS profile_ago
 FROM users u
+LEFT JOIN user_profiles p ON p.login = u.login
 LEFT JOIN user_event_heads h ON h.owner_login = u.login;
 COMMENT ON VIEW v_users IS 'Everybody this server knows.';
 COMMENT ON COLUMN v_users.login IS 'Login.';
-COMMENT ON COLUMN v_users.source IS 'local, partner, provisional.';
+COMMENT ON COLUMN v_users.source IS 'local, partner, provisional, profile (was local and has moved away).';
 COMMENT ON COLUMN v_users.servers IS 'Access servers and their addresses, in order.';
 COMMENT ON COLUMN v_users.enc_key IS 'Has published an encryption key.';
 COMMENT ON COLUMN v_users.keys IS 'Client keys ever accepted.';
@@ -69,3 +71,4 @@ COMMENT ON COLUMN v_users.imported_from IS 'Server whose answer the record is; e
 COMMENT ON COLUMN v_users.other_key IS 'A different client key that another server names; not used until settle_user_key() decides.';
 COMMENT ON COLUMN v_users.other_key_from IS 'Server that named it last.';
 COMMENT ON COLUMN v_users.other_key_ago IS 'Time since then.';
+COMMENT ON COLUMN v_users.profile_ago IS 'Time since the user signed the profile that holds here; empty = none was seen. Nothing unsigned changes the servers of somebody who has one.';

@@ -177,6 +177,23 @@ static void a_forgotten_user_is_asked_for_again(void **state)
     assert_int_equal(a.key, 9);
 }
 
+static void all_may_be_forgotten(void **state)
+{
+    struct fixture *f = *state;
+    struct asker a = {0};
+    (void)ask(f, "alice", 7);
+    (void)ask(f, "bob", 8);
+    directory_fetch(f->dir, "carol", told, &a);
+    directory_forget_all(f->dir);
+    assert_null(directory_peek(f->dir, "alice"));
+    assert_null(directory_peek(f->dir, "bob"));
+    answer(2, DB_OK, 1); /* may be from before */
+    assert_int_equal(a.calls, 0);
+    answer(3, DB_OK, 2);
+    assert_int_equal(a.key, 2);
+    assert_int_equal(ask(f, "alice", 9).key, 9);
+}
+
 static void the_least_recently_used_makes_room(void **state)
 {
     struct fixture *f = *state;
@@ -213,6 +230,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(known_answers_come_later_without_asking, setup, teardown),
         cmocka_unit_test_setup_teardown(an_unreachable_database_is_not_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(a_forgotten_user_is_asked_for_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(all_may_be_forgotten, setup, teardown),
         cmocka_unit_test_setup_teardown(the_least_recently_used_makes_room, setup, teardown),
         cmocka_unit_test_setup_teardown(expired_entries_are_asked_for_again, setup, teardown),
     };

@@ -24,7 +24,7 @@ static struct {
 } reads[CALLS_MAX];
 static struct {
     char sender[SHINE_SERVER_LOGIN_MAX + 1];
-    bool fresh;
+    enum import_kind kind;
     import_cb cb;
     void *ctx;
 } imports[CALLS_MAX];
@@ -65,14 +65,14 @@ void import_free(struct importer *im)
     free(im);
 }
 
-void import_start(struct importer *im, const char *login, const char *sender, bool fresh,
+void import_start(struct importer *im, const char *login, const char *sender, enum import_kind kind,
                   import_cb cb, void *ctx)
 {
     (void)im;
     assert_string_equal("bob", login);
     assert_true(n_imports < CALLS_MAX);
     (void)snprintf(imports[n_imports].sender, sizeof imports[0].sender, "%s", sender);
-    imports[n_imports].fresh = fresh;
+    imports[n_imports].kind = kind;
     imports[n_imports].cb = cb;
     imports[n_imports++].ctx = ctx;
 }
@@ -149,7 +149,7 @@ static void an_unknown_user_is_asked_for_elsewhere(void **state)
     table_says(NULL, 0, 0);
     asked(1, 1);
     assert_string_equal("server_x", imports[0].sender);
-    assert_false(imports[0].fresh);
+    assert_int_equal(IMPORT_ON_SIGHT, imports[0].kind);
     assert_int_equal(0, a.calls);
     others_say(IMPORT_FOUND);
     asked(2, 1);
@@ -270,16 +270,22 @@ static void a_record_that_cannot_be_confirmed_stays(void **state)
     asked(1, 1);
 }
 
-static void local_and_new_records_are_not_confirmed(void **state)
+static void records_are_confirmed_when_they_are_old(void **state)
 {
+    static const char *const sources[] = {"local", "partner", "profile"};
     struct fixture *f = *state;
     struct asker a = {0};
-    directory_fetch(f->dir, "bob", told, &a);
-    table_says("local", 7, 100L * TTL_MS);
-    directory_forget(f->dir, "bob");
-    directory_fetch(f->dir, "bob", told, &a);
-    table_says("partner", 7, TTL_MS - 1);
-    asked(2, 0);
+    for (unsigned i = 0; i < 3; i++) {
+        directory_fetch(f->dir, "bob", told, &a);
+        table_says(sources[i], 7, TTL_MS - 1);
+        asked(2 * i + 1, i);
+        directory_forget(f->dir, "bob");
+        directory_fetch(f->dir, "bob", told, &a);
+        table_says(sources[i], 7, TTL_MS + 1);
+        asked(2 * i + 2, i + 1);
+        assert_int_equal(IMPORT_CONFIRM, imports[i].kind);
+        others_say(IMPORT_FOUND);
+    }
 }
 
 static void a_fresh_look_up_asks_whatever_is_cached(void **state)
@@ -290,7 +296,7 @@ static void a_fresh_look_up_asks_whatever_is_cached(void **state)
     table_says("partner", 7, 0);
     directory_refresh(f->dir, "bob", told, &b);
     asked(1, 1);
-    assert_true(imports[0].fresh);
+    assert_int_equal(IMPORT_FRESH, imports[0].kind);
     others_say(IMPORT_FOUND);
     asked(2, 1);
     table_says("partner", 8, 0);
@@ -317,7 +323,7 @@ int main(void)
         T(a_remembered_miss_does_not_stop_another_sender),
         T(an_old_record_is_confirmed_while_it_serves),
         T(a_record_that_cannot_be_confirmed_stays),
-        T(local_and_new_records_are_not_confirmed),
+        T(records_are_confirmed_when_they_are_old),
         T(a_fresh_look_up_asks_whatever_is_cached),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

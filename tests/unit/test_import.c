@@ -12,19 +12,25 @@
 
 #include <cmocka.h>
 
+#include <sodium.h>
+
 #include "directory/import.h"
+#include "directory/profile.h"
 #include "support_peer.h"
 #include "util/base64.h"
 #include "util/log.h"
 #include "util/mem.h"
 
-enum { SERVERS = 3 };
+enum { SERVERS = 3, TRUE_KEY = 100 };
+static const uint8_t true_seed[DM_KEY_BYTES] = {1, 2, 3};
 
 struct answerer {
     struct fake_server s;
     enum { SAYS_NO, SAYS_USER, SAYS_NOTHING, SAYS_NONSENSE, FAILS } says;
-    int key; /* first byte of the user's key */
+    int key; /* first byte of the user's key; TRUE_KEY: bob's, that signs profiles */
     const char *access, *source;
+    int64_t
+        profile_ms; /* a profile of that time comes with it, signed by bob's true key; 0 = none */
 };
 
 struct asker {
@@ -50,7 +56,10 @@ static struct fixture {
     unsigned reads, stores;
     int stored_key;
     char stored_source[32], stored_from[64], stored_server[64];
+    int64_t stored_profile_ms; /* 0 = none */
+    unsigned confirms, hints;
     enum store_import verdict;
+    bool changed;
 } * x;
 
 /* --- the store: answers in the next turn --- */
@@ -112,14 +121,16 @@ void store_look_up_places(struct store *s, const char *login, const char *sender
 static void tell_stored(uv_timer_t *t)
 {
     struct later *l = t->data;
-    ((store_import_cb)l->cb)(l->ctx, DB_OK, x->verdict);
+    ((store_import_cb)l->cb)(l->ctx, DB_OK, x->verdict, x->changed);
     uv_close((uv_handle_t *)t, on_freed);
 }
 
-void store_import_user(struct store *s, const struct store_user *user, const char *from,
-                       store_import_cb cb, void *ctx)
+void store_import_user(struct store *s, const struct store_user *user,
+                       const struct store_profile *profile, const char *from, store_import_cb cb,
+                       void *ctx)
 {
     (void)s;
+    x->stored_profile_ms = profile ? profile->time_ms : 0;
     x->stores++;
     x->stored_key = user->client_key[0];
     (void)snprintf(x->stored_source, sizeof x->stored_source, "%s", user->source);
@@ -128,7 +139,42 @@ void store_import_user(struct store *s, const struct store_user *user, const cha
     later(tell_stored, (void (*)(void))cb, ctx);
 }
 
+void store_confirm_user(struct store *s, const char *login)
+{
+    (void)s;
+    assert_string_equal("bob", login);
+    x->confirms++;
+}
+
+void store_tell_user_changed(struct store *s, const char *login, store_done_cb cb, void *ctx)
+{
+    (void)s;
+    assert_string_equal("bob", login);
+    assert_null(cb);
+    assert_null(ctx);
+    x->hints++;
+}
+
 /* --- the other servers --- */
+
+/* Signed by bob, and naming server_p. */
+static json_t *true_profile(int64_t time_ms)
+{
+    uint8_t key[DM_KEY_BYTES], sig[DM_SIG_BYTES];
+    char key_text[64], sig_text[96];
+    struct store_route route = {"server_p", "wss://p.example/ws"};
+    dm_public_key(true_seed, key);
+    base64_encode(key, sizeof key, key_text);
+    char *text = profile_signed_text("bob", key_text, &route, 1, time_ms);
+    uint8_t secret[64], public_key[32];
+    assert_int_equal(0, crypto_sign_seed_keypair(public_key, secret, true_seed));
+    (void)crypto_sign_detached(sig, NULL, (const unsigned char *)text, strlen(text), secret);
+    free(text);
+    base64_encode(sig, sizeof sig, sig_text);
+    return json_pack("{s:s, s:s, s:[{s:s, s:s}], s:I, s:s}", "login", "bob", "clientKey", key_text,
+                     "accessServers", "serverLogin", route.login, "url", route.url, "timeMs",
+                     (json_int_t)time_ms, "signatureB64", sig_text);
+}
 
 static void answer_user(const struct answerer *a, struct ws_conn *conn, const char *op,
                         const char *id)
@@ -136,10 +182,13 @@ static void answer_user(const struct answerer *a, struct ws_conn *conn, const ch
     uint8_t key[DM_KEY_BYTES];
     char text[64];
     memset(key, a->key, sizeof key);
+    if (a->key == TRUE_KEY)
+        dm_public_key(true_seed, key);
     base64_encode(key, sizeof key, text);
-    json_t *p = json_pack("{s:b, s:s, s:s, s:[{s:s, s:s}], s:s*}", "exists", 1, "login", "bob",
-                          "clientKey", text, "accessServers", "serverLogin", a->access, "url",
-                          "wss://x.example/ws", "source", a->source);
+    json_t *p = json_pack("{s:b, s:s, s:s, s:[{s:s, s:s}], s:s*, s:o*}", "exists", 1, "login",
+                          "bob", "clientKey", text, "accessServers", "serverLogin", a->access,
+                          "url", "wss://x.example/ws", "source", a->source, "profile",
+                          a->profile_ms ? true_profile(a->profile_ms) : NULL);
     size_t len;
     char *answer = rpc_answer_ok(op, id, p, &len);
     json_decref(p);
@@ -256,17 +305,17 @@ static void told(void *ctx, enum import_result r)
     a->result = r;
 }
 
-static void ask(struct asker *a, const char *sender, bool fresh)
+static void ask(struct asker *a, const char *sender, enum import_kind kind)
 {
     unsigned n = a->n;
-    import_start(x->im, "bob", sender, fresh, told, a);
+    import_start(x->im, "bob", sender, kind, told, a);
     assert_int_equal(n, a->n); /* never from inside */
 }
 
-static enum import_result look_up(const char *sender, bool fresh)
+static enum import_result look_up(const char *sender, enum import_kind kind)
 {
     struct asker a = {0};
-    ask(&a, sender, fresh);
+    ask(&a, sender, kind);
     loop_until_count(&x->loop, &a.n, 1);
     return a.result;
 }
@@ -277,17 +326,39 @@ static void test_nobody_to_ask(void **state)
 {
     (void)state;
     begin();
-    assert_int_equal(IMPORT_NO_USER, look_up("", false));
+    assert_int_equal(IMPORT_NO_USER, look_up("", IMPORT_ON_SIGHT));
 }
 
-static void test_a_local_user_is_not_asked_about(void **state)
+static void test_a_local_user_is_not_looked_up_on_sight(void **state)
 {
     (void)state;
     begin();
     place(0, STORE_PLACE_PARTNER, false);
     x->known_source = "local";
-    assert_int_equal(IMPORT_FOUND, look_up("", true));
+    assert_int_equal(IMPORT_FOUND, look_up("", IMPORT_ON_SIGHT));
     assert_int_equal(0, x->a[0].s.accepted);
+}
+
+static void test_a_local_user_is_confirmed_whatever_comes(void **state)
+{
+    (void)state;
+    x->limits.fresh_ms = 0;
+    begin();
+    x->known_source = "local";
+    assert_int_equal(IMPORT_FOUND, look_up("", IMPORT_CONFIRM)); /* nobody to ask */
+    assert_int_equal(1, x->confirms);
+    place(0, STORE_PLACE_PARTNER, false);
+    place(1, STORE_PLACE_PARTNER, false);
+    x->a[1].says = FAILS;
+    assert_int_equal(IMPORT_FOUND, look_up("", IMPORT_CONFIRM)); /* nobody knows, one cannot say */
+    assert_int_equal(2, x->confirms);
+    assert_int_equal(0, x->stores);
+    knows(1, TRUE_KEY, "server_b", NULL);
+    x->verdict = STORE_IMPORT_NOT_NEEDED; /* somebody knows, and nothing newer */
+    assert_int_equal(IMPORT_FOUND, look_up("", IMPORT_CONFIRM));
+    assert_int_equal(1, x->stores);
+    assert_int_equal(3, x->confirms);
+    assert_int_equal(0, x->hints);
 }
 
 static void test_a_partner_knows(void **state)
@@ -297,7 +368,7 @@ static void test_a_partner_knows(void **state)
     place(0, STORE_PLACE_PARTNER, false);
     place(1, STORE_PLACE_PARTNER, false);
     knows(1, 7, "server_b", NULL);
-    assert_int_equal(IMPORT_FOUND, look_up("", false));
+    assert_int_equal(IMPORT_FOUND, look_up("", IMPORT_ON_SIGHT));
     assert_int_equal(7, x->stored_key);
     assert_string_equal("partner", x->stored_source);
     assert_string_equal("server_b", x->stored_from);
@@ -311,13 +382,13 @@ static void test_unavailable_unless_everybody_said_no(void **state)
     begin();
     place(0, STORE_PLACE_PARTNER, false);
     place(1, STORE_PLACE_PARTNER, false);
-    assert_int_equal(IMPORT_NO_USER, look_up("", false));
+    assert_int_equal(IMPORT_NO_USER, look_up("", IMPORT_ON_SIGHT));
     x->a[1].says = FAILS;
-    assert_int_equal(IMPORT_UNAVAILABLE, look_up("", false));
+    assert_int_equal(IMPORT_UNAVAILABLE, look_up("", IMPORT_ON_SIGHT));
     x->a[1].says = SAYS_NONSENSE;
-    assert_int_equal(IMPORT_UNAVAILABLE, look_up("", false));
+    assert_int_equal(IMPORT_UNAVAILABLE, look_up("", IMPORT_ON_SIGHT));
     x->st = DB_UNAVAILABLE;
-    assert_int_equal(IMPORT_UNAVAILABLE, look_up("", false));
+    assert_int_equal(IMPORT_UNAVAILABLE, look_up("", IMPORT_ON_SIGHT));
     assert_int_equal(0, x->stores);
 }
 
@@ -328,7 +399,7 @@ static void test_silent_servers_end_with_the_time(void **state)
     begin();
     place(0, STORE_PLACE_PARTNER, false);
     x->a[0].says = SAYS_NOTHING;
-    assert_int_equal(IMPORT_UNAVAILABLE, look_up("", false));
+    assert_int_equal(IMPORT_UNAVAILABLE, look_up("", IMPORT_ON_SIGHT));
 }
 
 static void test_the_sender_is_asked_last_about_its_own_users(void **state)
@@ -339,15 +410,15 @@ static void test_the_sender_is_asked_last_about_its_own_users(void **state)
     place(0, STORE_PLACE_PARTNER, false);
     place(2, STORE_PLACE_SENDER, false);
     knows(2, 9, "elsewhere", "local");
-    assert_int_equal(IMPORT_NO_USER, look_up("server_c", false));
+    assert_int_equal(IMPORT_NO_USER, look_up("server_c", IMPORT_ON_SIGHT));
     assert_string_equal("server_c", x->sender);
     assert_int_equal(0, x->stores);
     x->a[2].access = "server_c";
-    assert_int_equal(IMPORT_FOUND, look_up("server_c", false));
+    assert_int_equal(IMPORT_FOUND, look_up("server_c", IMPORT_ON_SIGHT));
     assert_string_equal("provisional", x->stored_source);
     unsigned asked = x->a[2].s.n_seen;
     knows(0, 7, "server_a", NULL); /* a partner knows: the sender is not asked */
-    assert_int_equal(IMPORT_FOUND, look_up("server_c", false));
+    assert_int_equal(IMPORT_FOUND, look_up("server_c", IMPORT_ON_SIGHT));
     assert_int_equal(7, x->stored_key);
     assert_int_equal(asked, x->a[2].s.n_seen);
 }
@@ -358,7 +429,7 @@ static void test_a_partners_guess_is_a_guess(void **state)
     begin();
     place(0, STORE_PLACE_PARTNER, false);
     knows(0, 7, "server_x", "provisional");
-    assert_int_equal(IMPORT_FOUND, look_up("", false));
+    assert_int_equal(IMPORT_FOUND, look_up("", IMPORT_ON_SIGHT));
     assert_string_equal("provisional", x->stored_source);
 }
 
@@ -374,7 +445,7 @@ static void test_a_copy_waits_for_who_must_know(void **state)
     knows(0, 7, "old_home", "partner");
     x->a[1].says = SAYS_NOTHING;
     struct asker a = {0};
-    ask(&a, "", false);
+    ask(&a, "", IMPORT_ON_SIGHT);
     loop_until_count(&x->loop, &x->a[0].s.n_seen, 1);
     loop_until_count(&x->loop, &x->a[1].s.n_seen, 1);
     knows(1, 7, "new_home", "local");
@@ -392,7 +463,7 @@ static void test_a_copy_does_not_wait_for_ever(void **state)
     place(1, STORE_PLACE_PARTNER, false);
     knows(0, 7, "old_home", "partner");
     x->a[1].says = SAYS_NOTHING;
-    assert_int_equal(IMPORT_FOUND, look_up("", false));
+    assert_int_equal(IMPORT_FOUND, look_up("", IMPORT_ON_SIGHT));
     assert_string_equal("old_home", x->stored_server);
 }
 
@@ -406,7 +477,7 @@ static void test_an_old_home_says_where_the_user_went(void **state)
     place(1, STORE_PLACE_PARTNER, false);
     knows(0, 7, "new_home", NULL);
     knows(1, 7, "server_a", "partner");
-    assert_int_equal(IMPORT_FOUND, look_up("", true));
+    assert_int_equal(IMPORT_FOUND, look_up("", IMPORT_FRESH));
     assert_string_equal("new_home", x->stored_server);
     assert_string_equal("provisional", x->stored_source); /* its word, not a partner's */
 }
@@ -421,12 +492,41 @@ static void test_the_key_we_know_is_preferred(void **state)
     place(1, STORE_PLACE_PARTNER, false);
     knows(0, 8, "server_a", "local");
     knows(1, 7, "server_b", "local");
-    assert_int_equal(IMPORT_FOUND, look_up("", false));
+    assert_int_equal(IMPORT_FOUND, look_up("", IMPORT_ON_SIGHT));
     assert_int_equal(7, x->stored_key);
     x->a[1].says = SAYS_NO; /* nobody else: shown to the operator */
     x->verdict = STORE_IMPORT_OTHER_KEY;
-    assert_int_equal(IMPORT_FOUND, look_up("", false));
+    assert_int_equal(IMPORT_FOUND, look_up("", IMPORT_ON_SIGHT));
     assert_int_equal(8, x->stored_key);
+}
+
+static void test_the_newest_profile_is_kept_whoever_tells_it(void **state)
+{
+    (void)state;
+    x->limits.fresh_ms = 0;
+    begin();
+    x->known_source = "partner";
+    x->known_key = 7;
+    for (unsigned i = 0; i < SERVERS; i++) {
+        place(i, STORE_PLACE_PARTNER, false);
+        knows(i, TRUE_KEY, "server_x", NULL);
+    }
+    x->a[0].source = "local"; /* the best record, with an old profile */
+    x->a[0].profile_ms = 1000;
+    x->a[1].profile_ms = 3000;
+    x->a[2].profile_ms = 2000;
+    x->changed = true;
+    assert_int_equal(IMPORT_FOUND, look_up("", IMPORT_CONFIRM)); /* hears everybody out */
+    assert_int_equal(3000, x->stored_profile_ms);
+    assert_string_equal("server_p", x->stored_server);
+    assert_int_equal(1, x->hints);
+    x->a[1].key = 9; /* not signed by the key it comes with */
+    assert_int_equal(IMPORT_FOUND, look_up("", IMPORT_CONFIRM));
+    assert_int_equal(2000, x->stored_profile_ms);
+    x->a[0].profile_ms = x->a[1].profile_ms = x->a[2].profile_ms = 0;
+    assert_int_equal(IMPORT_FOUND, look_up("", IMPORT_CONFIRM));
+    assert_int_equal(0, x->stored_profile_ms);
+    assert_string_equal("server_x", x->stored_server);
 }
 
 /* --- no storm --- */
@@ -438,7 +538,7 @@ static void test_look_ups_of_one_login_are_joined(void **state)
     place(0, STORE_PLACE_PARTNER, false);
     struct asker a = {0};
     for (int i = 0; i < 5; i++)
-        ask(&a, "", false);
+        ask(&a, "", IMPORT_ON_SIGHT);
     loop_until_count(&x->loop, &a.n, 5);
     assert_int_equal(1, x->a[0].s.n_seen);
 }
@@ -449,13 +549,13 @@ static void test_what_nobody_knew_is_remembered(void **state)
     begin();
     place(0, STORE_PLACE_PARTNER, false);
     for (int i = 0; i < 3; i++)
-        assert_int_equal(IMPORT_NO_USER, look_up("", false));
+        assert_int_equal(IMPORT_NO_USER, look_up("", IMPORT_ON_SIGHT));
     assert_int_equal(1, x->a[0].s.n_seen);
-    assert_int_equal(IMPORT_NO_USER, look_up("server_b", false)); /* who may know */
+    assert_int_equal(IMPORT_NO_USER, look_up("server_b", IMPORT_ON_SIGHT)); /* who may know */
     assert_int_equal(2, x->a[0].s.n_seen);
-    assert_int_equal(IMPORT_NO_USER, look_up("", true));
+    assert_int_equal(IMPORT_NO_USER, look_up("", IMPORT_FRESH));
     assert_int_equal(3, x->a[0].s.n_seen);
-    assert_int_equal(IMPORT_NO_USER, look_up("", true)); /* fresh enough */
+    assert_int_equal(IMPORT_NO_USER, look_up("", IMPORT_FRESH)); /* fresh enough */
     assert_int_equal(3, x->a[0].s.n_seen);
 }
 
@@ -465,9 +565,10 @@ static void test_memory_is_bounded(void **state)
     x->limits.max_remembered = 1;
     begin();
     place(0, STORE_PLACE_PARTNER, false);
-    assert_int_equal(IMPORT_NO_USER, look_up("", false));
-    assert_int_equal(IMPORT_NO_USER, look_up("server_b", false)); /* pushes the first one out */
-    assert_int_equal(IMPORT_NO_USER, look_up("", false));
+    assert_int_equal(IMPORT_NO_USER, look_up("", IMPORT_ON_SIGHT));
+    assert_int_equal(IMPORT_NO_USER,
+                     look_up("server_b", IMPORT_ON_SIGHT)); /* pushes the first one out */
+    assert_int_equal(IMPORT_NO_USER, look_up("", IMPORT_ON_SIGHT));
     assert_int_equal(3, x->a[0].s.n_seen);
 }
 
@@ -478,11 +579,12 @@ static void test_beyond_the_bounds_it_is_not_no(void **state)
     x->limits.per_second = 0;
     begin();
     place(0, STORE_PLACE_PARTNER, false);
-    assert_int_equal(IMPORT_NO_USER, look_up("", false));
-    assert_int_equal(IMPORT_NO_USER, look_up("s1", false));
-    assert_int_equal(IMPORT_UNAVAILABLE, look_up("s2", false));
-    assert_int_equal(IMPORT_NO_USER, look_up("", true)); /* counts apart */
-    assert_int_equal(3, x->a[0].s.n_seen);
+    assert_int_equal(IMPORT_NO_USER, look_up("", IMPORT_ON_SIGHT));
+    assert_int_equal(IMPORT_NO_USER, look_up("s1", IMPORT_ON_SIGHT));
+    assert_int_equal(IMPORT_UNAVAILABLE, look_up("s2", IMPORT_ON_SIGHT));
+    assert_int_equal(IMPORT_NO_USER, look_up("", IMPORT_FRESH));   /* counts apart, */
+    assert_int_equal(IMPORT_NO_USER, look_up("", IMPORT_CONFIRM)); /* as this does */
+    assert_int_equal(4, x->a[0].s.n_seen);
 }
 
 static void test_number_at_once_is_bounded(void **state)
@@ -492,9 +594,9 @@ static void test_number_at_once_is_bounded(void **state)
     begin();
     place(0, STORE_PLACE_PARTNER, false);
     struct asker a = {0}, b = {0}, c = {0};
-    ask(&a, "", false);
-    ask(&b, "s1", false);
-    ask(&c, "", true); /* has a place of its own */
+    ask(&a, "", IMPORT_ON_SIGHT);
+    ask(&b, "s1", IMPORT_ON_SIGHT);
+    ask(&c, "", IMPORT_FRESH); /* has a place of its own */
     loop_until_count(&x->loop, &b.n, 1);
     loop_until_count(&x->loop, &a.n, 1);
     loop_until_count(&x->loop, &c.n, 1);
@@ -511,7 +613,7 @@ static void test_parallel_calls_are_bounded(void **state)
     for (unsigned i = 0; i < SERVERS; i++)
         place(i, STORE_PLACE_PARTNER, false);
     knows(1, 7, "server_b", NULL);
-    assert_int_equal(IMPORT_FOUND, look_up("", false));
+    assert_int_equal(IMPORT_FOUND, look_up("", IMPORT_ON_SIGHT));
     assert_int_equal(1, x->a[0].s.n_seen);
     assert_int_equal(0, x->a[2].s.accepted); /* it was not needed any more */
 }
@@ -526,9 +628,9 @@ static void test_stop_while_asking(void **state)
     place(1, STORE_PLACE_SENDER, false);
     x->a[0].says = SAYS_NOTHING;
     struct asker a = {0}, b = {0};
-    ask(&a, "server_b", false);
+    ask(&a, "server_b", IMPORT_ON_SIGHT);
     loop_until_count(&x->loop, &x->a[0].s.n_seen, 1);
-    ask(&b, "", true); /* still reads the table when the pool is closed */
+    ask(&b, "", IMPORT_FRESH); /* still reads the table when the pool is closed */
     import_stop(x->im);
     peer_pool_close(x->pool, on_pool_closed, NULL);
     loop_until(&x->loop, &x->pool_closed);
@@ -537,7 +639,7 @@ static void test_stop_while_asking(void **state)
     assert_int_equal(IMPORT_UNAVAILABLE, a.result);
     assert_int_equal(IMPORT_UNAVAILABLE, b.result);
     assert_int_equal(0, x->a[1].s.accepted);
-    assert_int_equal(IMPORT_UNAVAILABLE, look_up("s1", false));
+    assert_int_equal(IMPORT_UNAVAILABLE, look_up("s1", IMPORT_ON_SIGHT));
 }
 
 int main(void)
@@ -546,7 +648,8 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         T(test_nobody_to_ask),
-        T(test_a_local_user_is_not_asked_about),
+        T(test_a_local_user_is_not_looked_up_on_sight),
+        T(test_a_local_user_is_confirmed_whatever_comes),
         T(test_a_partner_knows),
         T(test_unavailable_unless_everybody_said_no),
         T(test_silent_servers_end_with_the_time),
@@ -556,6 +659,7 @@ int main(void)
         T(test_a_copy_does_not_wait_for_ever),
         T(test_an_old_home_says_where_the_user_went),
         T(test_the_key_we_know_is_preferred),
+        T(test_the_newest_profile_is_kept_whoever_tells_it),
         T(test_look_ups_of_one_login_are_joined),
         T(test_what_nobody_knew_is_remembered),
         T(test_memory_is_bounded),

@@ -36,6 +36,8 @@ static struct {
     db_notify_cb notify;
     void *notify_ctx;
     char hints[512];
+    char forgotten[64];
+    unsigned forgotten_all;
     char taken_over[64];
     int64_t taken_generation;
 } db;
@@ -88,6 +90,18 @@ struct db_listener *db_listen(uv_loop_t *loop, const char *conninfo, const char 
 void db_listener_close(struct db_listener *l)
 {
     assert_null(l);
+}
+
+void directory_forget(struct directory *d, const char *login)
+{
+    (void)d;
+    (void)snprintf(db.forgotten, sizeof db.forgotten, "%s", login);
+}
+
+void directory_forget_all(struct directory *d)
+{
+    (void)d;
+    db.forgotten_all++;
 }
 
 void sessions_taken_over(struct sessions *ss, const char *session_id, int64_t generation)
@@ -440,6 +454,17 @@ static void log_ins_elsewhere_are_passed_on(void **state)
     assert_int_equal(db.taken_generation, 12);
 }
 
+static void changed_users_are_forgotten(void **state)
+{
+    (void)state;
+    unsigned all = db.forgotten_all;
+    db.notify(db.notify_ctx, "alice,~carol,@SESSION:12");
+    assert_string_equal(db.forgotten, "carol");
+    assert_int_equal(db.forgotten_all, all);
+    db.notify(db.notify_ctx, NULL); /* connected again: what came meanwhile is lost */
+    assert_int_equal(db.forgotten_all, all + 1);
+}
+
 static void state_events_have_their_form(void **state)
 {
     struct fixture *f = *state;
@@ -479,6 +504,7 @@ int main(void)
         TEST(sessions_may_leave_during_a_read),
         TEST(other_processes_are_told_once_for_many),
         TEST(log_ins_elsewhere_are_passed_on),
+        TEST(changed_users_are_forgotten),
         TEST(state_events_have_their_form),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

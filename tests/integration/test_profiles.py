@@ -1,0 +1,256 @@
+"""Signed profiles: a user says which servers are theirs, and every server comes to know."""
+
+import itertools
+
+import pytest
+from example_client import (
+    add_user_payload,
+    b64,
+    enc_key_fields,
+    now_ms,
+    pair_payload,
+    profile_payload,
+    public_b64,
+    sign_text,
+)
+from nacl.signing import SigningKey
+from support.net import User
+from support.peers import FalsePeer, hello_answer
+from support.waiting import eventually
+
+_numbers = itertools.count(1)
+OK = (200, "")
+
+
+def here(*servers):
+    return [(s.login, s.url) for s in servers]
+
+
+def profile_of(user, servers, *args, **kwargs):
+    return profile_payload(user.login, user.key, servers, *args, **kwargs)
+
+
+def known(server, user):
+    """What stands in the table: (source, servers, time of the profile or None); None = nobody."""
+    rows = server.rows(
+        "SELECT source, servers, time_ms FROM v_users LEFT JOIN user_profiles USING (login) WHERE login = %s",
+        [user.login],
+    )
+    return tuple(rows[0].values()) if rows else None
+
+
+def is_served_by(server, user, *others):
+    """True if `server` has the profile that names `others`."""
+    row = known(server, user)
+    return row and row[2] and row[1] == ", ".join(f"{s.login} {s.url}" for s in others)
+
+
+async def answer_of(client, op, payload):
+    answer = await client.start(op, payload)
+    return answer.status, answer.error
+
+
+async def publish(net, server, payload):
+    return await answer_of(await net.connect(server), "UpsertUserProfile", payload)
+
+
+def befriend(*servers):
+    for a in servers:
+        for b in servers:
+            if a is not b:
+                a.shinectl("server", "add", b.login, "--url", b.url)
+
+
+@pytest.fixture(scope="module")
+def three(world):
+    """Three servers that know each other."""
+    servers = [world.server(name) for name in ("north", "south", "east")]
+    befriend(*servers)
+    return servers
+
+
+@pytest.fixture
+def lone(world):
+    """A server of one test, without partners."""
+    server = world.server(f"lone{next(_numbers)}")
+    yield server
+    assert server.stop()
+
+
+# ---- a user who moves ----
+
+
+async def test_a_user_moves(three, net):
+    north, south, east = three
+    alice, bob = await net.user("alice", north), await net.user("bob", south)
+    a = await net.session(alice)
+    assert (await a.send_text(bob.login, "one"))["deliveryState"] == "delivered"
+    assert known(north, bob) == ("partner", f"south {south.url}", None)
+    assert known(east, bob) is None
+
+    # Published at the old server. The new one has never heard of bob, and asks.
+    profile = profile_of(bob, here(east))
+    assert await publish(net, south, profile) == OK
+    assert known(south, bob) == ("profile", f"east {east.url}", profile["timeMs"])
+    await eventually(lambda: is_served_by(east, bob, east), "the new server to hear of it")
+    at_east = await net.session(bob, east)
+
+    # North still has the old record: 403, one look-up, and the message is there.
+    assert known(north, bob)[1:] == (f"south {south.url}", None)
+    sent = await a.send_text(bob.login, "two")
+    assert sent["deliveryState"] == "delivered"
+    row = north.delivery(sent["outgoingKey"])
+    assert (row["delivered_via"], row["attempt_no"], row["route_hint"]) == ("east", 1, "east")
+    event = await at_east.wait_event("IncomingDirectMessage")
+    assert event["messageKey"] == sent["incomingKey"]
+    assert known(north, bob) == ("partner", f"east {east.url}", profile["timeMs"])
+
+    # The old server takes nothing more, and sends its own users' messages to the new one.
+    c = await net.connect(south)
+    incoming = {"incomingBlobB64": b64(alice.pair(bob, "three")[0])}
+    refused = (403, "LOCAL_SERVER_NOT_ACCESS_SERVER")
+    assert await answer_of(c, "ReceiveIncomingMessage", incoming) == refused
+    assert await answer_of(c, "SendMessagePair", pair_payload(*bob.pair(alice))) == refused
+    carol = await net.user("carol", south)
+    sent = await (await net.session(carol)).send_text(bob.login, "four")
+    assert sent["deliveryState"] == "delivered"
+    assert (await at_east.wait_event("IncomingDirectMessage"))["messageKey"] == sent["incomingKey"]
+
+    # Every server tells the profile as it was signed.
+    for server in three:
+        user = await (await net.connect(server)).call("GetUser", {"login": bob.login})
+        assert user["profile"] == profile
+        assert user["accessServers"] == profile["accessServers"]
+
+
+async def test_old_and_new_servers_are_told(three, net):
+    north, south, east = three
+    bob = await net.user("bob", south)
+    # At a server that is neither: it looks bob up, and passes it on to both.
+    first = profile_of(bob, here(south, north))
+    assert await publish(net, east, first) == OK
+    for server in three:
+        await eventually(lambda s=server: is_served_by(s, bob, south, north), server.login)
+    second = profile_of(bob, here(east, north), first["timeMs"] + 1)
+    assert await publish(net, north, second) == OK
+    for server in three:
+        await eventually(lambda s=server: is_served_by(s, bob, east, north), server.login)
+    # Who has a new second server owes it everything; the order of servers is no change.
+    owed = "SELECT server_login FROM sync_leases WHERE owner_login = %s AND mark_from = '' ORDER BY 1"
+    got = [r["server_login"] for r in north.rows(owed, [bob.login])]
+    assert got == ["east", "south"]
+    assert [r["server_login"] for r in east.rows(owed, [bob.login])] == ["north"]
+
+
+async def test_waiting_rows_follow(three, net):
+    north, south, east = three
+    alice = await net.user("alice", north)
+    away = ("away", "wss://127.0.0.1:9/ws")
+    bob = await net.user("bob", known_to=(north, east), urls=[away])
+    sent = await (await net.session(alice)).send_text(bob.login, "where are you?")
+    assert sent["deliveryState"] == "accepted"
+    assert north.delivery(sent["outgoingKey"])["route_hint"] == "away"
+    assert await publish(net, north, profile_of(bob, here(south, east))) == OK
+    row = north.delivery(sent["outgoingKey"])
+    assert (row["state"], row["route_hint"]) == ("accepted", "south")
+
+
+async def test_no_loops(world, lone, net):
+    """Two servers that pass on whatever they get would never end."""
+    async with FalsePeer("gamma", lone.certificate, lambda r: _hello_or_ok(r, "gamma")) as gamma:
+        async with FalsePeer("delta", lone.certificate, lambda r: _hello_or_ok(r, "delta")) as delta:
+            bob = await net.user("bob", lone, urls=[("gamma", gamma.url)])
+            profile = profile_of(bob, [("delta", delta.url), ("gamma", gamma.url)])
+            for _ in range(3):
+                assert await publish(net, lone, profile) == OK
+
+            async def told():
+                return "UpsertUserProfile" in gamma.ops() and "UpsertUserProfile" in delta.ops()
+
+            await eventually(told, "both servers to be told")
+            older = profile_of(bob, here(lone), profile["timeMs"] - 1)
+            assert await publish(net, lone, older) == OK
+            for peer in (gamma, delta):
+                got = [r for r in peer.requests if r["op"] == "UpsertUserProfile"]
+                assert [r["payload"] for r in got] == [profile]
+
+
+async def _hello_or_ok(request, login):
+    return hello_answer(login) if request["op"] == "ServerHello" else {}
+
+
+# ---- what is refused, and what is ignored ----
+
+
+async def test_refusals(lone, net):
+    bob = await net.user("bob", lone)
+    other = SigningKey.generate()
+    where = here(lone)
+    good = profile_of(bob, where)
+    bad = {**good, "timeMs": good["timeMs"] + 1}
+    assert await publish(net, lone, bad) == (422, "BAD_SIGNATURE")
+    elsewhere = {**good, "accessServers": [{"serverLogin": "x", "url": "wss://x.example/ws"}]}
+    assert await publish(net, lone, elsewhere) == (422, "BAD_SIGNATURE")
+    forged = profile_payload(bob.login, other, where)
+    assert await publish(net, lone, forged) == (422, "CLIENT_KEY_NOT_ACTUAL")
+    assert lone.value("SELECT other_key FROM v_users WHERE login = %s", [bob.login]) is None
+    early = profile_of(bob, where, now_ms() + 15 * 60_000 + 30_000)
+    assert await publish(net, lone, early) == (400, "TIME_SKEW")
+    just = profile_of(bob, where, now_ms() + 15 * 60_000 - 30_000)
+    nobody = User(f"nobody_{next(_numbers)}", where)
+    assert await publish(net, lone, profile_of(nobody, where)) == (404, "USER_NOT_FOUND")
+    for url in ("ws://x.example/ws", "wss://x.example/a=b", "wss://x.example/a,b", "wss://x.example/é"):
+        assert await publish(net, lone, profile_of(bob, [("x", url)])) == (400, "BAD_FIELDS")
+    assert await publish(net, lone, profile_of(bob, where * 2)) == (400, "BAD_FIELDS")
+    three = [(name, "wss://x.example/ws") for name in "xyz"]
+    assert await publish(net, lone, profile_of(bob, three)) == (400, "TOO_MANY_ACCESS_SERVERS")
+    assert await publish(net, lone, {**good, "login": "UPPER"}) == (400, "BAD_LOGIN")
+    assert await publish(net, lone, {**good, "clientKey": "short"}) == (400, "BAD_KEY_FORMAT")
+    assert known(lone, bob) == ("local", f"{lone.login} {lone.url}", None)
+    assert await publish(net, lone, just) == OK
+    assert known(lone, bob)[2] == just["timeMs"]
+
+
+async def test_the_newest_wins_and_ties_are_the_same_everywhere(three, net):
+    north, south, _ = three
+    bob = await net.user("bob", known_to=(north, south), urls=[("x", "wss://x.example/ws")])
+    stamp = now_ms()
+    one, two = (profile_of(bob, [(s, f"wss://{s}.example/ws")], stamp) for s in ("one", "two"))
+    newest = profile_of(bob, [("three", "wss://three.example/ws")], stamp + 1)
+    from base64 import b64decode
+
+    winner = max(one, two, key=lambda p: b64decode(p["signatureB64"]))
+    for server, order in ((north, (one, two)), (south, (two, one))):
+        for profile in order:
+            assert await publish(net, server, profile) == OK
+        user = await (await net.connect(server)).call("GetUser", {"login": bob.login})
+        assert user["profile"] == winner
+    assert await publish(net, north, newest) == OK
+    for older in (one, two):
+        assert await publish(net, north, older) == OK  # acknowledged, and ignored
+    user = await (await net.connect(north)).call("GetUser", {"login": bob.login})
+    assert user["profile"] == newest
+
+
+async def test_encryption_keys(lone, net):
+    user = User(f"dora_{next(_numbers)}", here(lone))
+    c = await net.connect(lone)
+    first, second, third = (b64(bytes([n]) * 32) for n in (1, 2, 3))
+    add = add_user_payload(user.login, user.key, user.homes)
+    wrong = {**enc_key_fields(user.login, user.key, first), "encKey": second}
+    assert await answer_of(c, "AddUser", {**add, **wrong}) == (422, "BAD_SIGNATURE")
+    await c.call("AddUser", {**add, **enc_key_fields(user.login, user.key, first)})
+    got = await c.call("GetUser", {"login": user.login})
+    assert got["encKey"] == first and "profile" not in got
+    profile = profile_of(user, user.homes, enc_key=second)
+    wrong = {**profile, "encKey": third}
+    assert await answer_of(c, "UpsertUserProfile", wrong) == (422, "BAD_SIGNATURE")
+    wrong = {k: v for k, v in profile.items() if k != "encKeySigB64"}
+    assert await answer_of(c, "UpsertUserProfile", wrong) == (400, "BAD_FIELDS")
+    assert await answer_of(c, "UpsertUserProfile", profile) == OK
+    got = await c.call("GetUser", {"login": user.login})
+    assert got["profile"] == profile and got["encKey"] == second
+    assert got["encKeySigB64"] == sign_text(user.key, f"SHiNE_ENC_KEY:{user.login}:{second}")
+    bare = profile_of(user, user.homes, profile["timeMs"] + 1)
+    assert await answer_of(c, "UpsertUserProfile", bare) == OK
+    assert (await c.call("GetUser", {"login": user.login}))["encKey"] == second
