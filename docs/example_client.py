@@ -224,6 +224,20 @@ def session_login_payload(
     return payload if event_mode is None else {**payload, "eventMode": event_mode}
 
 
+def setting_payload(
+    login: str, key: SigningKey, name: str, value: str, time_ms: Optional[int] = None
+) -> Payload:
+    """UpsertUserSetting: the newest time wins; an empty value deletes."""
+    stamp = now_ms() if time_ms is None else time_ms
+    signed = f"SHiNE_USER_SETTING:{login}:{name}:{stamp}:{value}"
+    return {
+        "name": name,
+        "value": value,
+        "timeMs": stamp,
+        "signatureB64": sign_text(key, signed),
+    }
+
+
 # ---- the connection ----
 
 
@@ -440,6 +454,13 @@ class Client:
                 "beforeTimeMs": page["nextBeforeTimeMs"],
                 "beforeMessageKey": page["nextBeforeMessageKey"],
             }
+
+    # -- settings --
+
+    async def set_setting(self, name: str, value: str, time_ms: Optional[int] = None) -> Payload:
+        """Store a setting of this user, signed; other devices get UserSettingChanged."""
+        payload = setting_payload(self._me(), self.key, name, value, time_ms)
+        return await self.call("UpsertUserSetting", payload)
 
     # -- inside --
 

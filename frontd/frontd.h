@@ -38,6 +38,8 @@ struct frontd {
     size_t client_body_bytes; /* limits.clientBodyBytes */
     size_t max_answer_bytes;  /* limits.maxAnswerBytes */
     uint32_t first_reply_budget_ms;
+
+    unsigned sync_pages; /* requests of second servers under way (op_sync.c) */
 };
 
 /* The worker that serves a call. */

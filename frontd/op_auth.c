@@ -133,6 +133,7 @@ static void log_in(struct login *l, const char *session_id, const struct store_s
         .generation = row->generation,
         .epoch = row->epoch,
         .last_pts = row->last_pts,
+        .pts_mode = l->mode == STORE_EVENTS_PTS,
     };
     session_log_in(session_of(l->call), &id);
 }

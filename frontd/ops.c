@@ -23,6 +23,12 @@ const struct rpc_op frontd_ops[] = {
     {"ListConversations", RPC_NEEDS_SESSION, frontd_list_conversations},
     {"GetDirectMessages", RPC_NEEDS_SESSION, frontd_get_direct_messages},
     {"GetDmDeliveryStatus", 0, frontd_get_dm_delivery_status},
+    {"GetDmDeliveryStatuses", 0, frontd_get_dm_delivery_statuses},
+    {"UpsertUserSetting", RPC_NEEDS_SESSION, frontd_upsert_user_setting},
+    {"GetUserSettings", RPC_NEEDS_SESSION, frontd_get_user_settings},
+    {"MarkAllUserSettingsUnsynced", RPC_NEEDS_SESSION, frontd_mark_all_user_settings_unsynced},
+    {"DmSyncBatch", 0, frontd_dm_sync_batch},
+    {"UserSettingsSyncBatch", 0, frontd_user_settings_sync_batch},
     {"ServerHello", 0, frontd_server_hello},
     {.name = 0},
 };

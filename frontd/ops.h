@@ -43,6 +43,16 @@ void frontd_list_conversations(struct rpc_call *call);
 void frontd_get_direct_messages(struct rpc_call *call);
 void frontd_get_dm_delivery_status(struct rpc_call *call);
 
+/* op_settings.c */
+void frontd_upsert_user_setting(struct rpc_call *call);
+void frontd_get_user_settings(struct rpc_call *call);
+void frontd_mark_all_user_settings_unsynced(struct rpc_call *call);
+
+/* op_sync.c */
+void frontd_dm_sync_batch(struct rpc_call *call);
+void frontd_user_settings_sync_batch(struct rpc_call *call);
+void frontd_get_dm_delivery_statuses(struct rpc_call *call);
+
 /* op_server.c */
 void frontd_server_hello(struct rpc_call *call);
 

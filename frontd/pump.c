@@ -92,9 +92,10 @@ void pump_leave(struct pump *p, struct pump_member *m)
         free_owner(o);
 }
 
-/* Send one event, `last` + 1 or a jump over trimmed ones, to all who have not seen it. `text` is
- * consumed. */
-static void send_event(struct pump_owner *o, int64_t pts, char *text, size_t len)
+/* Send one event, `last` + 1 or a jump over trimmed ones, to all who have not seen it and want its
+ * kind. `text` is consumed. */
+static void send_event(struct pump_owner *o, int64_t pts, enum store_event_kind kind, char *text,
+                       size_t len)
 {
     o->last = pts;
     list_each_safe(n, &o->members) {
@@ -102,7 +103,8 @@ static void send_event(struct pump_owner *o, int64_t pts, char *text, size_t len
         if (m->seen >= pts)
             continue;
         m->seen = pts;
-        m->send(m, text, len);
+        if (kind != STORE_EVENT_HISTORY || m->wants_history)
+            m->send(m, text, len);
     }
     free(text);
 }
@@ -152,7 +154,7 @@ static void take_row(struct pump_owner *o, const struct store_event *e)
     size_t len;
     char *text = pump_event_text(o->epoch, e, &len);
     o->asked_after = e->pts;
-    send_event(o, e->pts, text, len);
+    send_event(o, e->pts, e->kind, text, len);
 }
 
 static void read_done(void *ctx, enum db_status st, const struct store_event *rows, size_t n)
@@ -280,7 +282,28 @@ void pump_told_message(struct pump *p, const char *owner, const struct store_tol
     };
     size_t len;
     char *text = pump_event_text(o->epoch, &e, &len);
-    send_event(o, told->pts, text, len);
+    send_event(o, told->pts, e.kind, text, len);
+}
+
+void pump_told_setting(struct pump *p, const char *owner, const struct store_told *told,
+                       const struct store_setting *setting)
+{
+    struct pump_owner *o = next_event_of(p, owner, told);
+    if (!o)
+        return;
+    struct store_event e = {
+        .owner = owner,
+        .pts = told->pts,
+        .kind = STORE_EVENT_SETTING,
+        .message_key = setting->name,
+        .value = setting->value,
+        .time_ms = setting->time_ms,
+        .blob = setting->sig,
+        .blob_len = sizeof setting->sig,
+    };
+    size_t len;
+    char *text = pump_event_text(o->epoch, &e, &len);
+    send_event(o, told->pts, e.kind, text, len);
 }
 
 void pump_told_state(struct pump *p, const char *owner, const struct store_told *told,
@@ -303,5 +326,5 @@ void pump_told_state(struct pump *p, const char *owner, const struct store_told 
     size_t len;
     char *text = pump_event_text(o->epoch, &e, &len);
     free(base_key);
-    send_event(o, told->pts, text, len);
+    send_event(o, told->pts, e.kind, text, len);
 }

@@ -20,6 +20,7 @@
 
 #include "frontd/frontd.h"
 #include "store/messages.h"
+#include "store/settings.h"
 #include "util/list.h"
 
 struct pump;
@@ -44,6 +45,10 @@ void pump_told_message(struct pump *p, const char *owner, const struct store_tol
 void pump_told_state(struct pump *p, const char *owner, const struct store_told *told,
                      const char *outgoing_key, enum dm_state state);
 
+/* A setting of `owner` was changed. */
+void pump_told_setting(struct pump *p, const char *owner, const struct store_told *told,
+                       const struct store_setting *setting);
+
 /* A connection of this worker logged into a session that existed before, or removed one
  * (SESSION_CLOSED): if another process holds an older connection of it, it is closed there
  * (sessions_taken_over()). A hint like all others: where it is lost, session_check.h finds out. */
@@ -56,6 +61,7 @@ struct pump_member {
     struct list link;
     struct pump_owner *owner; /* NULL = not a member */
     int64_t seen;             /* pts of the last event sent to it */
+    bool wants_history;       /* HistoryChanged too: it reads the log by positions (mode pts) */
     /* Send one event text; called from the loop, also from within pump_told_…(). */
     void (*send)(struct pump_member *m, const char *text, size_t len);
 };

@@ -46,7 +46,7 @@ static void adjust_reading(struct session *s)
     if (!s->ws)
         return;
     bool pause = s->in_flight >= s->all->max_in_flight || s->parsing ||
-                 ws_send_queued(s->ws) > s->all->limits.max_send_buffer / 2;
+                 ws_send_queued(s->ws) > s->send_buffer / 2;
     if (pause && !s->paused)
         ws_pause(s->ws);
     else if (!pause && s->paused)
@@ -214,6 +214,7 @@ struct session *session_new(struct sessions *all, struct ws_conn *ws, const char
     s->conn = (struct rpc_conn){.send = conn_send, .ended = conn_ended, .server = all->f};
     s->all = all;
     s->ws = ws;
+    s->send_buffer = all->limits.max_send_buffer;
     s->member.send = member_send;
     list_init(&s->link);
     list_init(&s->member.link);
@@ -252,6 +253,16 @@ const char *session_remote(const struct session *s)
 bool session_is_closed(const struct session *s)
 {
     return !s->ws || s->closing;
+}
+
+void session_make_room(struct session *s, size_t bytes)
+{
+    size_t wanted = s->all->limits.max_send_buffer + bytes;
+    if (!s->ws || s->send_buffer >= wanted)
+        return;
+    /* Both together: reading stops at half of it and goes on when net says that it has drained. */
+    s->send_buffer = wanted;
+    ws_raise_send_buffer(s->ws, wanted);
 }
 
 const char *session_peer(const struct session *s)
@@ -320,6 +331,7 @@ void session_log_in(struct session *s, const struct session_identity *id)
     memcpy(s->login, id->login, login_len + 1);
     memcpy(s->id, id->session_id, id_len + 1);
     s->generation = id->generation;
+    s->member.wants_history = id->pts_mode;
     s->conn.session_login = s->login;
     (void)map_put(all->by_id, s->id, s);
     if (old && old != s)

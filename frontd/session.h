@@ -28,6 +28,11 @@ const char *session_id(const struct session *s);
 int64_t session_generation(const struct session *s);
 /* Numeric remote address. */
 const char *session_remote(const struct session *s);
+/* Make sure that an answer of `bytes` fits into the send buffer beside what others wait there: the
+ * bound for clients is smaller than the pages that servers ask for. Holds for the connection's
+ * life.
+ */
+void session_make_room(struct session *s, size_t bytes);
 /* True once the connection has ended: an answer would reach nobody. */
 bool session_is_closed(const struct session *s);
 
@@ -52,6 +57,7 @@ struct session_identity {
     const char *login, *session_id; /* copied */
     int64_t generation;
     int64_t epoch, last_pts; /* events after last_pts are sent */
+    bool pts_mode;           /* it declared eventMode pts */
 };
 /* The connection is logged in from now on, and events follow the answer that the caller is about to
  * give. A connection of this worker in the same session is closed with 4001. If this connection has

@@ -27,6 +27,7 @@ struct session {
     bool parsing;       /* a large request is on the thread pool */
     bool paused;        /* reading is stopped */
     bool closing;       /* ws_close() was called */
+    size_t send_buffer; /* the bound of what waits to be sent */
     char login[DM_LOGIN_MAX + 1];
     char id[SHINE_SESSION_ID_LEN + 1];
     int64_t generation;

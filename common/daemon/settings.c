@@ -75,6 +75,7 @@ const struct config_key settings_keys[] = {
     INT("limits.clientBodyBytes", "65536", 1, 1048576, "body of one message from a client"),
     INT("limits.maxAnswerBytes", "1048576", 65536, 4194304, "an answer to a client; pages stop earlier"),
     INT("limits.sessionsPerUser", "50", 1, 100000, "sessions (devices) of one user"),
+    INT("limits.settingsPerUser", "1000", 1, 1000000, "settings of one user, deleted ones not counted"),
     INT("limits.connections", "20000", 1, 1000000, "connections of one worker process"),
     INT("limits.connectionsPerAddress", "1000", 1, 1000000, "connections of one address to one worker process"),
     INT("limits.inFlightPerConnection", "64", 1, 10000, "requests of one connection worked on; then reading stops"),

@@ -127,6 +127,9 @@ struct ws_conn *ws_dial(uv_loop_t *loop, const struct ws_url *url, struct tls_ct
 bool ws_send_text(struct ws_conn *conn, const char *text, size_t len);
 /* Bytes queued and not yet handed to the kernel. */
 size_t ws_send_queued(const struct ws_conn *conn);
+/* Raise `max_send_buffer` of this connection; a lower value than the present one changes nothing.
+ */
+void ws_raise_send_buffer(struct ws_conn *conn, size_t max);
 /* Stop and resume reading from the socket (nested calls do not count). While paused nothing is
  * received, not even a close, nothing more is delivered of what already was, and no pings are sent.
  * A pause inside on_message holds from the next message on; after a resume, delivery goes on in a

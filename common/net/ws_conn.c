@@ -332,6 +332,12 @@ bool ws_send_text(struct ws_conn *c, const char *text, size_t len)
     return true;
 }
 
+void ws_raise_send_buffer(struct ws_conn *c, size_t max)
+{
+    if (c->limits.max_send_buffer < max)
+        c->limits.max_send_buffer = max;
+}
+
 size_t ws_send_queued(const struct ws_conn *c)
 {
     return ws_io_queued(c);

@@ -19,7 +19,8 @@
 #define HELLO_ID "server-hello-001"
 
 /* What this side can do, as said in ServerHello. An entry here switches the feature on. */
-static const char *const capabilities[] = {"connection-pool"};
+static const char *const capabilities[] = {"connection-pool", "dm-sync", "settings-sync",
+                                           "dm-status-batch"};
 
 struct peer_link {
     struct peer_pool *pool;

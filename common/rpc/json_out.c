@@ -42,11 +42,22 @@ static void member(struct json_out *o, const char *name)
     o->comma = true;
 }
 
-static void open_object(struct json_out *o)
+static void open_level(struct json_out *o, bool list)
 {
-    put_char(o, '{');
+    shine_assert(o->depth < 64);
+    put_char(o, list ? '[' : '{');
+    o->lists = (o->lists << 1) | list;
     o->depth++;
     o->comma = false;
+}
+
+/* The comma before an item of an array. */
+static void next_item(struct json_out *o)
+{
+    shine_assert(o->lists & 1);
+    if (o->comma)
+        put_char(o, ',');
+    o->comma = true;
 }
 
 void json_out_begin(struct json_out *o, size_t expected)
@@ -54,7 +65,7 @@ void json_out_begin(struct json_out *o, size_t expected)
     *o = (struct json_out){0};
     buf_init(&o->text, 0);
     (void)room(o, expected + 1);
-    open_object(o);
+    open_level(o, false);
 }
 
 char *json_out_end(struct json_out *o, size_t *len)
@@ -70,15 +81,28 @@ char *json_out_end(struct json_out *o, size_t *len)
 void json_out_open(struct json_out *o, const char *name)
 {
     member(o, name);
-    open_object(o);
+    open_level(o, false);
 }
 
 void json_out_close(struct json_out *o)
 {
     shine_assert(o->depth > 0);
+    put_char(o, o->lists & 1 ? ']' : '}');
+    o->lists >>= 1;
     o->depth--;
-    put_char(o, '}');
     o->comma = true;
+}
+
+void json_out_list(struct json_out *o, const char *name)
+{
+    member(o, name);
+    open_level(o, true);
+}
+
+void json_out_item(struct json_out *o)
+{
+    next_item(o);
+    open_level(o, false);
 }
 
 /* Everything from U+0020 except quote and backslash stands for itself (RFC 8259, section 7). */
@@ -110,6 +134,14 @@ void json_out_string(struct json_out *o, const char *name, const char *s)
     put_char(o, '"');
 }
 
+size_t json_out_string_len(const char *s)
+{
+    size_t n = 2;
+    for (; *s; s++)
+        n += is_plain((unsigned char)*s) ? 1 : 6;
+    return n;
+}
+
 void json_out_int(struct json_out *o, const char *name, int64_t v)
 {
     member(o, name);
@@ -123,15 +155,26 @@ void json_out_bool(struct json_out *o, const char *name, bool v)
     put(o, v ? "true" : "false", v ? 4 : 5);
 }
 
-void json_out_base64(struct json_out *o, const char *name, const uint8_t *p, size_t n)
+static void put_base64(struct json_out *o, const uint8_t *p, size_t n)
 {
     size_t len = base64_encoded_len(n);
-    member(o, name);
     char *at = room(o, len + 3); /* quotes, and the NUL that base64_encode() writes */
     at[0] = '"';
     base64_encode(p, n, at + 1);
     at[len + 1] = '"';
     buf_commit(&o->text, len + 2);
+}
+
+void json_out_base64(struct json_out *o, const char *name, const uint8_t *p, size_t n)
+{
+    member(o, name);
+    put_base64(o, p, n);
+}
+
+void json_out_item_base64(struct json_out *o, const uint8_t *p, size_t n)
+{
+    next_item(o);
+    put_base64(o, p, n);
 }
 
 static int put_chunk(const char *chunk, size_t n, void *o)

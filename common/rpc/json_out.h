@@ -19,7 +19,8 @@
 
 struct json_out {
     struct buf text;
-    unsigned depth; /* objects open */
+    unsigned depth; /* objects and arrays open, at most 64 */
+    uint64_t lists; /* bit n: what is open at depth n is an array */
     bool comma;     /* the next member follows another */
 };
 
@@ -40,5 +41,18 @@ void json_out_tree(struct json_out *o, const char *name, const json_t *v);
 /* An object, open for members until json_out_close(). */
 void json_out_open(struct json_out *o, const char *name);
 void json_out_close(struct json_out *o);
+/* An array, open for items until json_out_close(): objects by json_out_item(), which are closed by
+ * another json_out_close(), and Base64 strings. */
+void json_out_list(struct json_out *o, const char *name);
+void json_out_item(struct json_out *o);
+void json_out_item_base64(struct json_out *o, const uint8_t *p, size_t n);
+
+/* Bytes written so far. */
+static inline size_t json_out_len(const struct json_out *o)
+{
+    return buf_len(&o->text);
+}
+/* Bytes that the string `s` takes, quotes and escapes included. */
+size_t json_out_string_len(const char *s);
 
 #endif

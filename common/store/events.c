@@ -25,7 +25,7 @@ static const struct db_stmt NOTIFY_EVENTS = {"notify_events",
 /* Column numbers, looked up once per result. */
 struct columns {
     int owner, pts, kind, more, message_key, base_key, gone, from, to, type, time, revision,
-        reencrypted, state, blob;
+        reencrypted, state, blob, value;
 };
 
 static struct columns columns_of(const struct db_result *res)
@@ -46,7 +46,22 @@ static struct columns columns_of(const struct db_result *res)
         .reencrypted = db_col(res, "reencrypted_at_ms"),
         .state = db_col(res, "delivery_state"),
         .blob = db_col(res, "blob"),
+        .value = db_col(res, "value"),
     };
+}
+
+static enum store_event_kind kind_of(int64_t code)
+{
+    switch (code) {
+    case 2:
+        return STORE_EVENT_STATE;
+    case 3:
+        return STORE_EVENT_SETTING;
+    case 4:
+        return STORE_EVENT_HISTORY;
+    default:
+        return STORE_EVENT_MESSAGE;
+    }
 }
 
 static struct store_event event_of(const struct db_result *res, int row, const struct columns *c)
@@ -54,7 +69,7 @@ static struct store_event event_of(const struct db_result *res, int row, const s
     struct store_event e = {
         .owner = db_text(res, row, c->owner),
         .pts = db_int8(res, row, c->pts),
-        .kind = db_int8(res, row, c->kind) == 2 ? STORE_EVENT_STATE : STORE_EVENT_MESSAGE,
+        .kind = kind_of(db_int8(res, row, c->kind)),
         .more = db_bool(res, row, c->more),
         .message_key = db_text(res, row, c->message_key),
         .base_key = db_text(res, row, c->base_key),
@@ -67,6 +82,7 @@ static struct store_event event_of(const struct db_result *res, int row, const s
         .reencrypted_at_ms = db_int8(res, row, c->reencrypted),
         .delivery_state = db_is_null(res, row, c->state) ? NULL : db_text(res, row, c->state),
     };
+    e.value = db_is_null(res, row, c->value) ? NULL : db_text(res, row, c->value);
     e.blob = db_bytea(res, row, c->blob, &e.blob_len);
     return e;
 }

@@ -67,6 +67,10 @@ unsigned store_routes_of(const struct db_result *res, int row, struct store_rout
 /* A text as history pages and the list of conversations show it; texts point into the result. */
 struct store_history_item store_history_item_of(const struct db_result *res, int row);
 
+/* A setting from columns `name`, `value`, `time_ms`, `signature`; texts point into the result. */
+struct store_setting;
+void store_setting_of(const struct db_result *res, int row, struct store_setting *out);
+
 /* For the skipping form of a grouped statement (db/batch.h): STORE_SKIP_FROM sets for its
  * transaction that take_heads() does not wait, and the function's first argument depends on it, so
  * that the setting is made before the call. */

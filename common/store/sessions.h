@@ -45,7 +45,12 @@ void store_disconnect_session(struct store *s, const char *session_id, int64_t g
 
 /* --- events --- */
 
-enum store_event_kind { STORE_EVENT_MESSAGE, STORE_EVENT_STATE };
+enum store_event_kind {
+    STORE_EVENT_MESSAGE,
+    STORE_EVENT_STATE,
+    STORE_EVENT_SETTING, /* message_key is its name, blob its signature */
+    STORE_EVENT_HISTORY  /* message_key lists the other parties, joined by commas */
+};
 
 struct store_event {
     const char *owner;
@@ -59,7 +64,8 @@ struct store_event {
     const char *delivery_state; /* NULL = none */
     const uint8_t *blob;
     size_t blob_len;
-    bool more; /* on an owner's last row: further events wait behind it */
+    const char *value; /* SETTING; otherwise NULL */
+    bool more;         /* on an owner's last row: further events wait behind it */
 };
 /* Events of several owners after a position each, ordered by owner (as given) and pts. At most
  * `limit` per owner and about 1 MiB of blobs per owner, but at least one. `rows` is valid during

@@ -4,12 +4,15 @@
 -- most p_limit per owner, and per owner no more than p_max_bytes of blobs, but at least one. `more`:
 -- further events of this owner wait behind the last one given. Owners with nothing new cost one
 -- look at their head.
+--
+-- Kind 3, a setting: message_key is its name, `value` its value, `blob` its signature, time_ms its time.
+-- Kind 4: message_key is the list of conversations whose history changed.
 CREATE OR REPLACE FUNCTION events_since(p_owner text[], p_after bigint[], p_limit integer,
                                         p_max_bytes bigint)
 RETURNS TABLE (ord integer, owner_login text, pts bigint, kind integer, more boolean,
     message_key text, base_key text, gone boolean, from_login text, to_login text,
     message_type integer, time_ms bigint, revision_time_ms bigint, reencrypted_at_ms bigint,
-    delivery_state text, blob bytea)
+    delivery_state text, blob bytea, value text)
 LANGUAGE plpgsql STABLE
 SET plan_cache_mode = force_generic_plan
 SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
@@ -23,23 +26,28 @@ BEGIN
            coalesce(e.from_login, split_part(e.message_key, '|', 1)),
            coalesce(e.to_login, split_part(e.message_key, '|', 2)),
            e.message_type::integer, e.time_ms, e.revision_time_ms, e.reencrypted_at_ms,
-           CASE WHEN e.kind = 2 OR e.shows_state THEN d.state END, e.blob
+           CASE WHEN e.kind = 2 OR e.shows_state THEN d.state END, e.blob, e.value
     FROM generate_series(1, cardinality(p_owner)) i
     JOIN user_event_heads h ON h.owner_login = p_owner[i] AND h.last_pts > p_after[i]
     CROSS JOIN LATERAL (
         SELECT v.pts, v.kind, v.message_key, v.kind = 1 AND m.owner_login IS NULL AS gone,
-               m.from_login, m.to_login, coalesce(m.message_type, right(v.message_key, 1)::smallint)
-               AS message_type, m.time_ms, m.revision_time_ms, m.reencrypted_at_ms, m.blob,
+               m.from_login, m.to_login,
+               CASE WHEN v.kind < 3 THEN coalesce(m.message_type, right(v.message_key, 1)::smallint)
+               END AS message_type, coalesce(m.time_ms, u.time_ms) AS time_ms, m.revision_time_ms,
+               m.reencrypted_at_ms, coalesce(m.blob, u.signature) AS blob, u.value::text AS value,
                -- The author's copies: outgoing ones, and his tombstones for both.
                m.message_type IN (2, 4) OR m.message_type IN (5, 7) AND m.from_login = m.owner_login
                AS shows_state,
-               sum(octet_length(m.blob)) OVER (ORDER BY v.pts) AS bytes,
+               sum(coalesce(octet_length(m.blob), octet_length(u.value))) OVER (ORDER BY v.pts)
+               AS bytes,
                row_number() OVER (ORDER BY v.pts) AS n
         FROM (SELECT w.pts, w.kind, w.message_key FROM user_events w
               WHERE w.owner_login = p_owner[i] AND w.pts > p_after[i]
               ORDER BY w.pts LIMIT p_limit) v
         LEFT JOIN signed_messages m ON v.kind = 1 AND m.owner_login = p_owner[i]
-                                   AND m.message_key = v.message_key AND NOT m.courier) e
+                                   AND m.message_key = v.message_key AND NOT m.courier
+        LEFT JOIN user_settings u ON v.kind = 3 AND u.login = p_owner[i]
+                                 AND u.name = v.message_key) e
     LEFT JOIN dm_delivery_state d ON d.from_login = split_part(e.message_key, '|', 1)
         AND d.outgoing_key = e.message_key AND (e.kind = 2 OR e.shows_state)
     WHERE e.n = 1 OR coalesce(e.bytes, 0) <= p_max_bytes

@@ -89,8 +89,7 @@ BEGIN
     FROM user_access_servers_current WHERE login = p_login
     HAVING bool_or(server_login = p_me);
     IF v_new IS NOT NULL AND v_new IS DISTINCT FROM v_old THEN
-        INSERT INTO sync_leases (owner_login, server_login, mark_from) VALUES (p_login, v_new, '')
-        ON CONFLICT (owner_login, server_login) DO UPDATE SET mark_from = '';
+        PERFORM order_full_sync(p_login, v_new);
     END IF;
     UPDATE dm_delivery_state d SET route_hint = coalesce(p_servers[1], '')
     FROM (SELECT from_login, outgoing_key FROM dm_delivery_state

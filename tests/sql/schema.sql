@@ -60,7 +60,7 @@ SELECT results_eq($$SELECT what, state FROM v_delivery WHERE what <> 'text' ORDE
     $$VALUES ('delete conversation'::text COLLATE "default", 'delivered' COLLATE "C"), ('delete message', 'accepted'), ('receipt', 'accepted')$$, 'receipts and tombstones in v_delivery');
 SELECT is_empty($$SELECT c.relname, obj_description(c.oid) FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r'
     AND c.relname IN ('users','user_keys','user_access_servers_current','sync_servers','processes','active_sessions','signed_messages','dm_delivery_state',
-                      'dm_sync_outbox','sync_leases','user_event_heads','user_events','message_tombstones','conversation_tombstones','read_marks','conversations','user_profiles')
+                      'dm_sync_outbox','sync_leases','user_event_heads','user_events','message_tombstones','conversation_tombstones','read_marks','conversations','user_profiles','user_settings','dm_sync_rejects')
     AND obj_description(c.oid) !~ '(remove|go |goes|trimmed|stay|replaces)' $$, 'every table says what removes its rows');
 SELECT is((SELECT (next_attempt, lease)::text FROM v_delivery WHERE outgoing_key = 'alice|far|1000|1|2'), '("overdue 3 s","p1 ran out 3 s ago")', 'overdue');
 SELECT is((SELECT (p.state, p.sessions, s.state, s.behind, u.servers)::text FROM v_processes p, v_sessions s, v_users u WHERE u.login = 'two'),

@@ -137,12 +137,64 @@ static void blobs_come_back(void **state)
     }
 }
 
+static void lists_of_objects_and_blobs(void **state)
+{
+    (void)state;
+    struct json_out o;
+    size_t len;
+    json_out_begin(&o, 0);
+    json_out_list(&o, "none");
+    json_out_close(&o);
+    json_out_list(&o, "items");
+    for (int i = 0; i < 2; i++) {
+        json_out_item(&o);
+        json_out_int(&o, "n", i);
+        json_out_list(&o, "blobs");
+        for (int b = 0; b <= i; b++)
+            json_out_item_base64(&o, (const uint8_t *)"abc", 3);
+        json_out_close(&o);
+        json_out_open(&o, "o");
+        json_out_close(&o);
+        json_out_close(&o);
+    }
+    json_out_close(&o);
+    json_out_bool(&o, "last", true);
+    size_t before = json_out_len(&o);
+    json_out_list(&o, "open"); /* closed by the end */
+    json_out_item(&o);
+    char *text = json_out_end(&o, &len);
+    assert_string_equal(text, "{\"none\":[],\"items\":[{\"n\":0,\"blobs\":[\"YWJj\"],\"o\":{}},"
+                              "{\"n\":1,\"blobs\":[\"YWJj\",\"YWJj\"],\"o\":{}}],\"last\":true,"
+                              "\"open\":[{}]}");
+    assert_int_equal(len, before + strlen(",\"open\":[{}]}"));
+    free(text);
+}
+
+static void the_length_of_a_string_is_known_before(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"", "a", "\"\\", "\x01\x1f \x7f", "\xc3\xa9/"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct json_out o;
+        size_t len;
+        json_out_begin(&o, 0);
+        json_out_string(&o, "v", texts[i]);
+        char *text = json_out_end(&o, &len);
+        assert_int_equal(len, strlen("{\"v\":}") + json_out_string_len(texts[i]));
+        free(text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(commas_and_nesting),     cmocka_unit_test(every_character_comes_back),
-        cmocka_unit_test(long_strings_come_back), cmocka_unit_test(integers_come_back),
+        cmocka_unit_test(commas_and_nesting),
+        cmocka_unit_test(every_character_comes_back),
+        cmocka_unit_test(long_strings_come_back),
+        cmocka_unit_test(integers_come_back),
         cmocka_unit_test(blobs_come_back),
+        cmocka_unit_test(lists_of_objects_and_blobs),
+        cmocka_unit_test(the_length_of_a_string_is_known_before),
     };
     if (sodium_init() < 0)
         return 1;
