@@ -57,4 +57,15 @@ void frontd_fail_db(struct rpc_call *call, enum db_status st);
  * frontd_fail_db() answers if it was our own table. */
 void frontd_fail_directory(struct rpc_call *call, enum directory_result r);
 
+/* --- identity.c --- */
+
+/* The server that a call is believed to come from, NULL if none is: who said ServerHello on this
+ * connection, if that is believed; without ServerHello `source_server_login` as the request names
+ * it (NULL or "" = not at all), unless a key is known for that login. Copy it before control
+ * returns to the loop. */
+const char *frontd_source_of(struct rpc_call *call, const char *source_server_login);
+/* True if a key is known for this server login, so that its word alone is not enough; also while
+ * sync_servers has not been read yet. */
+bool frontd_peer_key_known(const struct frontd *f, const char *server_login);
+
 #endif

@@ -265,18 +265,6 @@ void session_make_room(struct session *s, size_t bytes)
     ws_raise_send_buffer(s->ws, wanted);
 }
 
-const char *session_peer(const struct session *s)
-{
-    return s->peer[0] ? s->peer : NULL;
-}
-
-void session_set_peer(struct session *s, const char *server_login)
-{
-    size_t n = strlen(server_login);
-    shine_assert(n < sizeof s->peer);
-    memcpy(s->peer, server_login, n + 1);
-}
-
 const char *session_nonce_new(struct session *s, enum session_nonce kind, const char *subject)
 {
     struct nonce *n = &s->nonces[kind];

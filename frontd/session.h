@@ -36,8 +36,17 @@ void session_make_room(struct session *s, size_t bytes);
 /* True once the connection has ended: an answer would reach nobody. */
 bool session_is_closed(const struct session *s);
 
-/* The server login this connection said in ServerHello; NULL if it said none. Said, not proved. */
+/* --- which server a caller is (identity.c) --- */
+
+/* The server login this connection said in ServerHello; NULL if it said none. Said, not proved:
+ * enough to free it from rules for clients only. Valid until control returns to the loop. */
 const char *session_peer(const struct session *s);
+/* True if session_peer() may be acted upon: identity-bound operations, and being the source of what
+ * it brings. Proven by a key where one is known for that login, taken on trust where none is. False
+ * for a blocked server, and until sync_servers has been read. Ask anew for every request: operators
+ * change that table while connections last. */
+bool session_peer_believed(const struct session *s);
+/* It said to be `server_login`. */
 void session_set_peer(struct session *s, const char *server_login);
 
 /* --- log-in (op_auth.c) --- */
