@@ -1,4 +1,4 @@
-/* shinectl: schema, keys, users, servers, delivery state. Everything here goes to the database. */
+/* shinectl: schema, keys, servers, delivery state. Everything here goes to the database. */
 #include "deploy/ctl/ctl.h"
 
 #include <sodium.h>
@@ -55,151 +55,25 @@ int cmd_keygen(struct ctl *c)
     return CTL_OK;
 }
 
-/* --- users --- */
+/* --- servers --- */
 
-struct user_wait {
-    struct ctl *ctl;
-    const char *login;
+struct wait {
     bool done;
     enum db_status st;
-    enum store_add verdict;
     bool found;
     json_t *json;
 };
 
-static void on_user_added(void *ctx, enum db_status st, enum store_add verdict)
-{
-    struct user_wait *w = ctx;
-    w->st = st;
-    w->verdict = verdict;
-    w->done = true;
-}
-
-int cmd_user_add(struct ctl *c)
-{
-    struct store_user u = {0};
-    struct user_wait w = {0};
-    const char *key = ctl_option(c, "client-key", 0);
-    if (!dm_login_valid(c->words[0]))
-        return ctl_fail(CTL_USAGE, "%s is not a login ([a-z0-9_], 1 to 30)", c->words[0]);
-    if (!key || !base64_decode_exact(key, u.client_key, sizeof u.client_key))
-        return ctl_fail(CTL_USAGE,
-                        "--client-key takes the Base64 of 32 bytes (see shinectl keygen)");
-    int code = ctl_access_servers(c, u.servers, &u.n_servers);
-    if (code == CTL_OK)
-        code = ctl_store(c);
-    if (code != CTL_OK)
-        return code;
-    snprintf(u.login, sizeof u.login, "%s", c->words[0]);
-    store_add_user(c->store, &u, on_user_added, &w);
-    (void)ctl_wait(c, &w.done, 0);
-    code = ctl_db_result(w.st);
-    if (code != CTL_OK)
-        return code;
-    if (w.verdict == STORE_OTHER_KEY)
-        return ctl_fail(CTL_REFUSED, "%s exists already, with another key", u.login);
-    const char *what = w.verdict == STORE_ADDED ? "added" : "unchanged";
-    if (c->json)
-        ctl_print_json(json_pack("{s:s, s:s}", "login", u.login, "result", what));
-    else
-        printf("%s %s\n", u.login,
-               w.verdict == STORE_ADDED ? "added"
-                                        : "exists already with this key: nothing changed");
-    return CTL_OK;
-}
-
-static void on_user_shown(void *ctx, enum db_status st, const struct store_user *u)
-{
-    struct user_wait *w = ctx;
-    w->st = st;
-    w->found = u != NULL;
-    w->done = true;
-    if (!u)
-        return;
-    char key[64];
-    base64_encode(u->client_key, sizeof u->client_key, key);
-    json_t *servers = json_array();
-    for (unsigned i = 0; i < u->n_servers; i++)
-        json_array_append_new(servers, json_pack("{s:s, s:s}", "serverLogin", u->servers[i].login,
-                                                 "url", u->servers[i].url));
-    w->json = json_pack("{s:s, s:s, s:s, s:o}", "login", u->login, "clientKey", key, "source",
-                        u->source, "accessServers", servers);
-}
-
-int cmd_user_show(struct ctl *c)
-{
-    struct user_wait w = {0};
-    int code = ctl_store(c);
-    if (code != CTL_OK)
-        return code;
-    store_get_user(c->store, c->words[0], on_user_shown, &w);
-    (void)ctl_wait(c, &w.done, 0);
-    code = ctl_db_result(w.st);
-    if (code != CTL_OK)
-        return code;
-    if (!w.found)
-        return ctl_fail(CTL_REFUSED, "there is no user %s here", c->words[0]);
-    if (c->json) {
-        ctl_print_json(w.json);
-        return CTL_OK;
-    }
-    printf("login       %s\nclient key  %s\nsource      %s\n",
-           json_string_value(json_object_get(w.json, "login")),
-           json_string_value(json_object_get(w.json, "clientKey")),
-           json_string_value(json_object_get(w.json, "source")));
-    size_t i;
-    json_t *server;
-    json_array_foreach(json_object_get(w.json, "accessServers"), i, server)
-        printf("server %zu    %s  %s\n", i + 1,
-               json_string_value(json_object_get(server, "serverLogin")),
-               json_string_value(json_object_get(server, "url")));
-    json_decref(w.json);
-    return CTL_OK;
-}
-
-static void on_found(void *ctx, enum db_status st, bool found)
-{
-    struct user_wait *w = ctx;
-    w->st = st;
-    w->found = found;
-    w->done = true;
-}
-
-int cmd_user_set_servers(struct ctl *c)
-{
-    struct store_route routes[2];
-    struct user_wait w = {0};
-    unsigned n;
-    int code = ctl_access_servers(c, routes, &n);
-    if (code == CTL_OK)
-        code = ctl_store(c);
-    if (code != CTL_OK)
-        return code;
-    store_set_servers(c->store, c->words[0], routes, n, on_found, &w);
-    (void)ctl_wait(c, &w.done, 0);
-    code = ctl_db_result(w.st);
-    if (code != CTL_OK)
-        return code;
-    if (!w.found)
-        return ctl_fail(CTL_REFUSED, "there is no user %s here", c->words[0]);
-    if (c->json)
-        ctl_print_json(json_pack("{s:s, s:s}", "login", c->words[0], "result", "changed"));
-    else
-        printf("%s is served by %s%s%s\n", c->words[0], routes[0].login, n == 2 ? " and " : "",
-               n == 2 ? routes[1].login : "");
-    return CTL_OK;
-}
-
 static void on_server_added(void *ctx, enum db_status st)
 {
-    struct user_wait *w = ctx;
+    struct wait *w = ctx;
     w->st = st;
     w->done = true;
 }
 
 int cmd_server_add(struct ctl *c)
 {
-    struct user_wait w = {0};
+    struct wait w = {0};
     uint8_t key_bytes[DM_KEY_BYTES];
     struct ws_url parsed;
     const char *url = ctl_option(c, "url", 0), *key = ctl_option(c, "key", 0);
@@ -228,7 +102,7 @@ int cmd_server_add(struct ctl *c)
 
 static void on_delivery_row(void *ctx, enum db_status st, const struct store_text_row *row)
 {
-    struct user_wait *w = ctx;
+    struct wait *w = ctx;
     w->st = st;
     w->found = row && row->n > 0;
     w->done = true;
@@ -242,7 +116,7 @@ static void on_delivery_row(void *ctx, enum db_status st, const struct store_tex
 
 int cmd_delivery_show(struct ctl *c)
 {
-    struct user_wait w = {0};
+    struct wait w = {0};
     struct dm_key key;
     if (!dm_key_parse(c->words[0], &key))
         return ctl_fail(CTL_USAGE, "%s is not a message key (from|to|timeMs|nonce|type)",

@@ -86,6 +86,7 @@ int cmd_ready(struct ctl *c);
 int cmd_user_add(struct ctl *c);
 int cmd_user_show(struct ctl *c);
 int cmd_user_set_servers(struct ctl *c);
+int cmd_user_profile(struct ctl *c);
 int cmd_server_add(struct ctl *c);
 int cmd_delivery_show(struct ctl *c);
 int cmd_login(struct ctl *c);

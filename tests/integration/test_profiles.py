@@ -12,6 +12,7 @@ from example_client import (
     profile_payload,
     public_b64,
     sign_text,
+    unb64,
 )
 from nacl.signing import SigningKey
 from support.net import User
@@ -33,7 +34,8 @@ def profile_of(user, servers, *args, **kwargs):
 def known(server, user):
     """What stands in the table: (source, servers, time of the profile or None); None = nobody."""
     rows = server.rows(
-        "SELECT source, servers, time_ms FROM v_users LEFT JOIN user_profiles USING (login) WHERE login = %s",
+        "SELECT source, servers, time_ms FROM v_users LEFT JOIN user_profiles USING (login)"
+        " WHERE login = %s",
         [user.login],
     )
     return tuple(rows[0].values()) if rows else None
@@ -136,7 +138,9 @@ async def test_old_and_new_servers_are_told(three, net):
     for server in three:
         await eventually(lambda s=server: is_served_by(s, bob, east, north), server.login)
     # Who has a new second server owes it everything; the order of servers is no change.
-    owed = "SELECT server_login FROM sync_leases WHERE owner_login = %s AND mark_from = '' ORDER BY 1"
+    owed = (
+        "SELECT server_login FROM sync_leases WHERE owner_login = %s AND mark_from = '' ORDER BY 1"
+    )
     got = [r["server_login"] for r in north.rows(owed, [bob.login])]
     assert got == ["east", "south"]
     assert [r["server_login"] for r in east.rows(owed, [bob.login])] == ["north"]
@@ -157,8 +161,8 @@ async def test_waiting_rows_follow(three, net):
 
 async def test_no_loops(world, lone, net):
     """Two servers that pass on whatever they get would never end."""
-    async with FalsePeer("gamma", lone.certificate, lambda r: _hello_or_ok(r, "gamma")) as gamma:
-        async with FalsePeer("delta", lone.certificate, lambda r: _hello_or_ok(r, "delta")) as delta:
+    async with FalsePeer("gamma", lone.certificate, _hello_or_ok("gamma")) as gamma:
+        async with FalsePeer("delta", lone.certificate, _hello_or_ok("delta")) as delta:
             bob = await net.user("bob", lone, urls=[("gamma", gamma.url)])
             profile = profile_of(bob, [("delta", delta.url), ("gamma", gamma.url)])
             for _ in range(3):
@@ -175,8 +179,170 @@ async def test_no_loops(world, lone, net):
                 assert [r["payload"] for r in got] == [profile]
 
 
-async def _hello_or_ok(request, login):
-    return hello_answer(login) if request["op"] == "ServerHello" else {}
+def _hello_or_ok(login):
+    async def handler(request):
+        return hello_answer(login) if request["op"] == "ServerHello" else {}
+
+    return handler
+
+
+# ---- who hears of it ----
+
+
+async def test_other_workers_forget_what_they_remember(world, lone, net):
+    """Both workers remember which servers are bob's: these may do what clients may not."""
+    bob, other = await net.user("bob", lone), await net.user("other", lone)
+    workers = await net.spread_sessions(other, lone)
+
+    async def taken(client):
+        stamps = {"time_ms": now_ms(), "nonce": next(_numbers)}
+        _, outgoing = bob.pair(other, **stamps)
+        edited, _ = bob.pair(other, **stamps, revision=now_ms())
+        payload = {**pair_payload(edited, outgoing), "sourceServerLogin": "extra"}
+        got = await answer_of(client, "SendMessagePair", payload)
+        assert got[1] in ("", "PAIR_MISMATCH")
+        return not got[1]
+
+    async def all_say(yes):
+        return all([await taken(w) == yes for w in workers])
+
+    assert await all_say(False)
+    two = [*here(lone), ("extra", "wss://127.0.0.1:9/ws")]
+    profile = profile_of(bob, two)
+    assert await answer_of(workers[0], "UpsertUserProfile", profile) == OK
+    assert await taken(workers[0]), "this worker knows at once"
+    await eventually(lambda: all_say(True), "the other worker to forget")
+    lone.shinectl("user", "set-servers", bob.login, "--access", f"{lone.login}={lone.url}")
+    await eventually(lambda: all_say(False), "both to hear of it from shinectl")
+
+
+async def test_a_server_that_was_not_told_finds_out(world, net):
+    """The old server is down when the user moves; it compares its old records with others'."""
+    south = world.server("south2", directory__ttlSeconds=1)
+    east = world.server("east2")
+    befriend(south, east)
+    bob = await net.user("bob", south)
+    alice = await net.user("alice", east)
+    at_alice = await net.session(alice)
+    assert (await at_alice.send_text(bob.login, "hi"))["deliveryState"] == "delivered"
+    await net.close()
+    assert south.stop()
+    profile = profile_of(bob, here(east))
+    assert await publish(net, east, profile) == OK
+    await eventually(lambda: "event=profile_not_passed_on" in east.log.read_text(), "the failure")
+    south.start().ready()
+    assert known(south, bob) == ("local", f"south2 {south.url}", None)
+    c = await net.connect(south)
+
+    async def refused():
+        got = await answer_of(c, "SendMessagePair", pair_payload(*bob.pair(bob)))
+        return got == (403, "LOCAL_SERVER_NOT_ACCESS_SERVER")
+
+    await eventually(refused, "the old server to find out", 30)
+    assert known(south, bob) == ("profile", f"east2 {east.url}", profile["timeMs"])
+    await net.close()
+    assert south.stop() and east.stop()
+
+
+# ---- what other servers say ----
+
+
+async def test_a_partner_cannot_forge(world, net):
+    server = world.server(f"wary{next(_numbers)}", directory__ttlSeconds=1)
+    gamma_home = [("gamma", "wss://gamma.example/ws")]
+    bob = User(f"bob_{next(_numbers)}", gamma_home)
+    forger = User(bob.login, [("evil", "wss://evil.example/ws")])
+    true = profile_of(bob, gamma_home)
+
+    def record(key, servers, profile):
+        return {
+            "payload": {
+                "exists": True,
+                "login": bob.login,
+                "clientKey": public_b64(key),
+                "accessServers": [{"serverLogin": s, "url": u} for s, u in servers],
+                "profile": profile,
+            }
+        }
+
+    says = [record(bob.key, gamma_home, true)]
+
+    async def handler(request):
+        if request["op"] == "ServerHello":
+            return hello_answer("gamma")
+        if request["payload"].get("login") != bob.login:
+            return {"payload": {"exists": False}}
+        return says[0]
+
+    async with FalsePeer("gamma", server.certificate, handler) as gamma:
+        alice = await net.user("alice", server)
+        server.shinectl("server", "add", "gamma", "--url", gamma.url)
+        session = await net.session(alice)
+        ask = {"login": bob.login, "lookup": True}
+
+        async def has_been_asked_again():
+            n = gamma.ops().count("GetUser")
+
+            async def asked():
+                await session.call("GetUser", ask)
+                return gamma.ops().count("GetUser") > n + 1
+
+            await eventually(asked, "the record to be confirmed", 40)
+            return await session.call("GetUser", ask)
+
+        assert (await session.call("GetUser", ask))["profile"] == true
+        forged = profile_of(forger, forger.homes, true["timeMs"] + 5)
+        lies = [
+            # the true key, the false servers: unsigned, or with somebody else's signature
+            record(bob.key, forger.homes, None),
+            record(bob.key, forger.homes, {**forged, "clientKey": public_b64(bob.key)}),
+            record(bob.key, forger.homes, forged),
+            # a false key that signs whatever it likes
+            record(forger.key, forger.homes, forged),
+        ]
+        for lie in lies:
+            says[0] = lie
+            got = await has_been_asked_again()
+            assert got["profile"] == true and got["clientKey"] == public_b64(bob.key)
+            assert got["accessServers"] == true["accessServers"]
+        log = server.log.read_text()
+        assert "event=bad_user_profile" in log and "event=user_key_differs" in log
+        query = "SELECT other_key, other_key_from FROM v_users WHERE login = %s"
+        assert list(server.rows(query, [bob.login])[0].values()) == [public_b64(forger.key), "gamma"]
+        # What bob has signed is true whoever tells it.
+        newer = profile_of(bob, [("delta", "wss://delta.example/ws")], true["timeMs"] + 1)
+        says[0] = record(bob.key, forger.homes, newer)
+        assert (await has_been_asked_again())["profile"] == newer
+    await net.close()
+    assert server.stop()
+
+
+async def test_strangers_make_nobody_served_here(lone, net):
+    """delta is no partner: the key of its user is its word alone."""
+    carol = User(f"carol_{next(_numbers)}", [])
+
+    async def says(request):
+        if request["op"] == "ServerHello":
+            return hello_answer("delta")
+        return {
+            "payload": {
+                "exists": True,
+                "login": carol.login,
+                "clientKey": public_b64(carol.key),
+                "accessServers": [{"serverLogin": "delta", "url": delta.url}],
+            }
+        }
+
+    async with FalsePeer("delta", lone.certificate, says) as delta:
+        await net.user("dan", known_to=(lone,), urls=[("delta", delta.url)])
+        c = await net.connect(lone)
+        await c.call("ServerHello", {"serverLogin": "delta", "protocolVersion": 1})
+        moving = profile_of(carol, here(lone))
+        refused = (403, "LOCAL_SERVER_NOT_ACCESS_SERVER")
+        assert await answer_of(c, "UpsertUserProfile", moving) == refused
+        assert known(lone, carol) == ("provisional", f"delta {delta.url}", None)
+        assert await answer_of(c, "UpsertUserProfile", profile_of(carol, [("x", delta.url)])) == OK
+        assert known(lone, carol)[:2] == ("provisional", f"x {delta.url}")
 
 
 # ---- what is refused, and what is ignored ----
@@ -199,7 +365,7 @@ async def test_refusals(lone, net):
     just = profile_of(bob, where, now_ms() + 15 * 60_000 - 30_000)
     nobody = User(f"nobody_{next(_numbers)}", where)
     assert await publish(net, lone, profile_of(nobody, where)) == (404, "USER_NOT_FOUND")
-    for url in ("ws://x.example/ws", "wss://x.example/a=b", "wss://x.example/a,b", "wss://x.example/é"):
+    for url in ("ws://x.example/", "wss://x.example/a=b", "wss://x.example/a,b", "wss://é.example/"):
         assert await publish(net, lone, profile_of(bob, [("x", url)])) == (400, "BAD_FIELDS")
     assert await publish(net, lone, profile_of(bob, where * 2)) == (400, "BAD_FIELDS")
     three = [(name, "wss://x.example/ws") for name in "xyz"]
@@ -217,9 +383,7 @@ async def test_the_newest_wins_and_ties_are_the_same_everywhere(three, net):
     stamp = now_ms()
     one, two = (profile_of(bob, [(s, f"wss://{s}.example/ws")], stamp) for s in ("one", "two"))
     newest = profile_of(bob, [("three", "wss://three.example/ws")], stamp + 1)
-    from base64 import b64decode
-
-    winner = max(one, two, key=lambda p: b64decode(p["signatureB64"]))
+    winner = max(one, two, key=lambda p: unb64(p["signatureB64"]))
     for server, order in ((north, (one, two)), (south, (two, one))):
         for profile in order:
             assert await publish(net, server, profile) == OK

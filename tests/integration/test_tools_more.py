@@ -23,7 +23,7 @@ class Terminal:
         self.key_file.write_text(f"secret {seed}\npublic {public}\n")
 
     def run(self, command, *args, check=True):
-        return self.server.shinectl(command, "--key", self.key_file, *args, check=check)
+        return self.server.shinectl(*command.split(), "--key", self.key_file, *args, check=check)
 
     def read(self, command, *args):
         return self.run(command, "--login", self.user.login, *args).stdout.splitlines()
@@ -214,3 +214,32 @@ def subprocess_watch(end, count):
     return subprocess.Popen(
         argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=lab.environment()
     )
+
+
+async def test_a_profile_from_the_terminal(alpha, net, tmp_path):
+    bob = await net.user("bob", alpha)
+    terminal = Terminal(alpha, bob, tmp_path)
+    servers = [(alpha.login, alpha.url), ("gamma", "wss://gamma.example/ws")]
+    access = [word for name, url in servers for word in ("--access", f"{name}={url}")]
+    said = terminal.run("user profile", bob.login, *access).stdout
+    assert said == f"{bob.login} is served by alpha and gamma\n"
+    enc_key = b64(bytes(32))
+    published = json.loads(
+        terminal.run("user profile", bob.login, *access, "--enc-key", enc_key, "--json").stdout
+    )
+    c = await net.connect(alpha)
+    user = await c.call("GetUser", {"login": bob.login})
+    assert user["profile"] == published and user["encKey"] == enc_key
+    assert [s["serverLogin"] for s in user["accessServers"]] == ["alpha", "gamma"]
+    lines = alpha.shinectl("user", "show", bob.login).stdout.splitlines()
+    assert f"enc key     {enc_key}" in lines and lines[-1].startswith("profile     20")
+    assert lines[-1].endswith(" UTC  alpha gamma")
+    shown = json.loads(alpha.shinectl("user", "show", bob.login, "--json").stdout)
+    assert shown["profile"] == published
+    # Refused by the server, and by shinectl itself.
+    other = Terminal(alpha, await net.user("other", alpha), tmp_path)
+    done = other.run("user profile", bob.login, *access, check=False)
+    assert done.returncode == 1 and "CLIENT_KEY_NOT_ACTUAL" in done.stderr
+    for wrong in (["UPPER", *access], [bob.login], [bob.login, *access, "--enc-key", "short"]):
+        assert terminal.run("user profile", *wrong, check=False).returncode == 2
+    assert alpha.shinectl("user", "profile", bob.login, *access, check=False).returncode == 2
