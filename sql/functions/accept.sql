@@ -17,7 +17,11 @@
 --
 -- d_act, what happens to the delivery row: 0 nothing; 1 new; 2 reset, because the incoming copy has a
 -- newer revision than the row; 3 turned delivered, because this server has come to serve the
--- recipient and the courier copy became his.
+-- recipient and the courier copy became his, or because of a proof; 4 removed.
+--
+-- p_history: a page of the author's second server (history.sql). There the incoming copy may be missing
+-- (its p_sha and p_blob are NULL), and p_proof tells which pairs that server says are delivered, in the
+-- revision that came.
 --
 -- Longer than other functions: steps share a dozen arrays, and each step is one statement.
 --
@@ -29,7 +33,8 @@ CREATE OR REPLACE FUNCTION accept_pairs(
     p_rev bigint[], p_reenc bigint[], p_sha bytea[], p_blob bytea[],
     p_from_server boolean[], p_source text[], p_max_future bigint[], p_session text[],
     p_ref_time bigint[] DEFAULT '{}', p_ref_nonce bigint[] DEFAULT '{}',
-    p_read_at bigint[] DEFAULT '{}')
+    p_read_at bigint[] DEFAULT '{}', p_history boolean DEFAULT false,
+    p_proof boolean[] DEFAULT '{}')
 RETURNS TABLE (ord integer, verdict integer, state text, from_pts bigint, from_elsewhere boolean,
     to_pts bigint, to_elsewhere boolean, ws_sessions bigint, attempt boolean, row_version bigint,
     lease_ms bigint, route1 text, url1 text, route2 text, url2 text)
@@ -52,6 +57,8 @@ DECLARE
     v_state text[]; v_d_act smallint[]; v_version bigint[]; v_told boolean[];
     v_tombstones boolean; v_marks boolean;
     v_any_second boolean; v_any_new boolean; v_any_old boolean; v_any_told boolean;
+    v_any_gone boolean;
+    v_accepted bigint[]; v_slot smallint[]; v_fresh boolean[]; v_proved boolean[];
     -- per copy
     v_not boolean[];
     v_action smallint[]; v_key text[]; v_tell text[]; v_kind smallint[]; v_cur_rev bigint[]; v_cur_reenc bigint[]; v_same boolean[];
@@ -75,7 +82,7 @@ BEGIN
                     pick(p_sha, v_free, 2), pick(p_blob, v_free, 2), pick(p_from_server, v_free),
                     pick(p_source, v_free), pick(p_max_future, v_free), pick(p_session, v_free),
                     pick(p_ref_time, v_free, 2), pick(p_ref_nonce, v_free, 2),
-                    pick(p_read_at, v_free, 2)) r;
+                    pick(p_read_at, v_free, 2), p_history, pick(p_proof, v_free)) r;
         END IF;
         RETURN;
     END IF;
@@ -101,7 +108,7 @@ BEGIN
                         p_source[v_lo:v_hi], p_max_future[v_lo:v_hi], p_session[v_lo:v_hi],
                         p_ref_time[2 * v_lo - 1 : 2 * v_hi],
                         p_ref_nonce[2 * v_lo - 1 : 2 * v_hi],
-                        p_read_at[2 * v_lo - 1 : 2 * v_hi]) r;
+                        p_read_at[2 * v_lo - 1 : 2 * v_hi], p_history, p_proof[v_lo:v_hi]) r;
                 v_lo := v_hi + 1;
             END LOOP;
             RETURN;
@@ -142,6 +149,10 @@ BEGIN
                                AND NOT p_from_server[i] THEN 4 ELSE v_verdict[i] END AS verdict
               FROM generate_series(1, v_n) i ORDER BY i) x;
     END IF;
+    IF p_history AND array_position(p_sha, NULL) IS NOT NULL THEN
+        SELECT array_agg(coalesce(v_not[c], false) OR p_sha[c] IS NULL ORDER BY c) INTO v_not
+        FROM generate_series(1, 2 * v_n) c;
+    END IF;
     SELECT * INTO v_action, v_key, v_tell, v_cur_rev, v_cur_reenc, v_same
     FROM apply_copies(v_now, 2, 1, v_skip, v_not, v_to_served, v_marks, p_from, p_to, p_base, p_type,
                       p_time, p_nonce, p_rev, p_reenc, p_sha, p_blob, p_ref_time, p_ref_nonce);
@@ -150,25 +161,52 @@ BEGIN
                                p_read_at);
     END IF;
 
+    IF p_history THEN
+        v_fresh := history_fresh(v_now, p_time, 2, p_rev, p_reenc);
+        v_tell := history_noted(v_tell, v_fresh, p_from, p_to);
+        -- A receipt for it proves as much as the other server's word.
+        SELECT array_agg(coalesce(p_proof[i], false) OR m.read_at_ms IS NOT NULL ORDER BY i)
+        INTO v_proved
+        FROM generate_series(1, v_n) i
+        LEFT JOIN signed_messages m ON m.owner_login = p_from[i] AND m.message_key = v_key[2 * i];
+        v_cur_rev := ARRAY(SELECT coalesce(v_cur_rev[c], p_rev[c])
+                           FROM generate_series(1, 2 * v_n) c ORDER BY c);
+        v_cur_reenc := ARRAY(SELECT coalesce(v_cur_reenc[c], p_reenc[c])
+                             FROM generate_series(1, 2 * v_n) c ORDER BY c);
+        -- The schedule began when the message was made.
+        SELECT o_accepted, o_slot INTO v_accepted, v_slot
+        FROM history_schedule(v_now, p_time, 2, p_rev, p_reenc);
+    END IF;
+
     -- The delivery rows. A repeat of what is stored finds d_act 0, whatever state the row is in.
     SELECT array_agg(new_state), array_agg(d_act), array_agg(version),
-           array_agg(told), bool_or(d_act = 1), bool_or(d_act > 1), bool_or(told),
-           bool_or(d_act IN (1, 2) AND new_state = 'accepted')
-    INTO v_state, v_d_act, v_version, v_told, v_any_new, v_any_old, v_any_told,
+           array_agg(told), bool_or(d_act = 1), bool_or(d_act IN (2, 3)), bool_or(d_act = 4),
+           bool_or(told), bool_or(d_act IN (1, 2) AND new_state = 'accepted')
+    INTO v_state, v_d_act, v_version, v_told, v_any_new, v_any_old, v_any_gone, v_any_told,
          v_any_attempt
     FROM (
         SELECT a.d_act,
                CASE WHEN a.d_act = 0 THEN coalesce(d.state, 'accepted')
-                    WHEN v_to_served[i] THEN 'delivered' ELSE 'accepted' END AS new_state,
+                    WHEN v_to_served[i] OR h.proved THEN 'delivered' ELSE 'accepted' END AS new_state,
                CASE WHEN a.d_act = 0 THEN d.row_version ELSE coalesce(d.row_version, 0) + 1 END
                AS version,
                -- An outgoing copy that changed shows the state in its own event; nobody asks for that
                -- of one which he has deleted.
-               a.d_act > 0 AND v_to_served[i] AND d.state IS DISTINCT FROM 'delivered'
+               a.d_act BETWEEN 1 AND 3 AND (v_to_served[i] OR h.proved)
+               AND d.state IS DISTINCT FROM 'delivered'
                AND v_action[2 * i] = 0 AND p_type[i] = 1 AND v_not[2 * i] IS NOT TRUE AS told
         FROM generate_series(1, v_n) i
         LEFT JOIN dm_delivery_state d ON d.from_login = p_from[i] AND d.outgoing_key = v_key[2 * i]
+        -- History of somebody served elsewhere: proved delivered, or no row at all, unless it is so
+        -- fresh that the schedule still runs and there is something to carry.
+        CROSS JOIN LATERAL (SELECT p_history AND v_proved[i]
+            AND (NOT v_fresh[i] OR p_sha[2 * i - 1] IS NULL) AS proved OFFSET 0) h
+        CROSS JOIN LATERAL (SELECT p_history AND NOT v_to_served[i] AND NOT h.proved
+            AND (NOT v_fresh[i] OR p_sha[2 * i - 1] IS NULL) AS no_row OFFSET 0) q
         CROSS JOIN LATERAL (SELECT (CASE
+            WHEN h.proved AND NOT v_skip[i] AND d.state = 'accepted'
+                 AND (d.revision_time_ms, d.reencrypted_at_ms)
+                     = (v_cur_rev[2 * i - 1], v_cur_reenc[2 * i - 1]) THEN 3
             -- A repeat, unless it is the first one of which the author's copy was ever here: his
             -- tombstone was faster, and the recipient's copy came by itself.
             WHEN v_action[2 * i - 1] = 0 AND v_action[2 * i] = 0
@@ -176,9 +214,10 @@ BEGIN
                       OR v_not[2 * i - 1]) THEN 0
             -- A courier copy whose new owner had deleted it is gone, and with it all there was to carry.
             WHEN v_not[2 * i - 1] AND v_not[2 * i] THEN 0
-            WHEN d.from_login IS NULL THEN 1
+            WHEN d.from_login IS NULL THEN CASE WHEN q.no_row THEN 0 ELSE 1 END
             WHEN (v_cur_rev[2 * i - 1], v_cur_reenc[2 * i - 1])
-                 > (d.revision_time_ms, d.reencrypted_at_ms) THEN 2
+                 > (d.revision_time_ms, d.reencrypted_at_ms)
+            THEN CASE WHEN q.no_row THEN 4 ELSE 2 END
             WHEN v_to_served[i] AND d.state = 'accepted' THEN 3
             ELSE 0 END)::smallint AS d_act) a
         ORDER BY i) x;
@@ -188,14 +227,16 @@ BEGIN
             next_attempt_at_ms, route_hint, lease_owner, lease_until_ms, delivered_via,
             updated_at_ms)
         SELECT p_from[i], v_key[2 * i], p_base[i], v_key[2 * i - 1], p_to[i],
-               v_cur_rev[2 * i - 1], v_cur_reenc[2 * i - 1], v_state[i], 1, v_now,
+               v_cur_rev[2 * i - 1], v_cur_reenc[2 * i - 1], v_state[i],
+               CASE WHEN w.waits THEN coalesce(v_slot[i], 1) ELSE 1 END,
+               CASE WHEN w.waits THEN coalesce(v_accepted[i], v_now) ELSE v_now END,
                CASE WHEN w.waits THEN CASE WHEN w.first THEN v_now + v_lease ELSE v_now END END,
                coalesce(v_route1[i], ''),
                CASE WHEN w.first THEN p_process END, CASE WHEN w.first THEN v_now + v_lease END,
-               CASE WHEN NOT w.waits THEN p_me END, v_now
+               CASE WHEN v_to_served[i] THEN p_me WHEN NOT w.waits THEN p_source[i] END, v_now
         FROM generate_series(1, v_n) i,
-             LATERAL (SELECT NOT v_to_served[i] AS waits,
-                             NOT v_to_served[i] AND NOT p_from_server[i] AS first OFFSET 0) w
+             LATERAL (SELECT v_state[i] = 'accepted' AS waits,
+                             v_state[i] = 'accepted' AND NOT p_from_server[i] AS first OFFSET 0) w
         WHERE v_d_act[i] = 1;
     END IF;
     IF v_any_old THEN
@@ -206,8 +247,10 @@ BEGIN
             reencrypted_at_ms = CASE WHEN v_d_act[i] = 2 THEN v_cur_reenc[2 * i - 1]
                                      ELSE d.reencrypted_at_ms END,
             state = v_state[i],
-            attempt_no = CASE WHEN v_d_act[i] = 2 THEN 1 ELSE d.attempt_no END,
-            accepted_at_ms = CASE WHEN v_d_act[i] = 2 THEN v_now ELSE d.accepted_at_ms END,
+            attempt_no = CASE WHEN v_d_act[i] = 3 THEN d.attempt_no
+                              WHEN w.waits THEN coalesce(v_slot[i], 1) ELSE 1 END,
+            accepted_at_ms = CASE WHEN v_d_act[i] = 3 THEN d.accepted_at_ms
+                                  WHEN w.waits THEN coalesce(v_accepted[i], v_now) ELSE v_now END,
             claims = 0,
             next_attempt_at_ms = CASE WHEN w.waits THEN CASE WHEN w.first THEN v_now + v_lease
                                                              ELSE v_now END END,
@@ -215,12 +258,17 @@ BEGIN
             lease_owner = CASE WHEN w.first THEN p_process END,
             lease_until_ms = CASE WHEN w.first THEN v_now + v_lease END,
             row_version = v_version[i],
-            delivered_via = CASE WHEN NOT w.waits THEN p_me END,
+            delivered_via = CASE WHEN v_to_served[i] THEN p_me WHEN NOT w.waits THEN p_source[i] END,
             last_error = NULL, updated_at_ms = v_now
         FROM generate_series(1, v_n) i,
-             LATERAL (SELECT NOT v_to_served[i] AS waits,
-                             NOT v_to_served[i] AND NOT p_from_server[i] AS first OFFSET 0) w
-        WHERE v_d_act[i] > 1 AND d.from_login = p_from[i] AND d.outgoing_key = v_key[2 * i];
+             LATERAL (SELECT v_state[i] = 'accepted' AS waits,
+                             v_state[i] = 'accepted' AND NOT p_from_server[i] AS first OFFSET 0) w
+        WHERE v_d_act[i] IN (2, 3) AND d.from_login = p_from[i] AND d.outgoing_key = v_key[2 * i];
+    END IF;
+
+    IF v_any_gone THEN
+        DELETE FROM dm_delivery_state d USING generate_series(1, v_n) i
+        WHERE v_d_act[i] = 4 AND d.from_login = p_from[i] AND d.outgoing_key = v_key[2 * i];
     END IF;
 
     IF v_any_second THEN
@@ -281,4 +329,4 @@ BEGIN
         FROM active_sessions s
         WHERE s.login = p_to[i] AND s.connected_to = ANY (v_live)) t ON v_pts[2 * i - 1] > 0;
 END $$;
-COMMENT ON FUNCTION accept_pairs(text, text, text[], text[], text[], integer[], bigint[], bigint[], bigint[], bigint[], bytea[], bytea[], boolean[], text[], bigint[], text[], bigint[], bigint[], bigint[]) IS 'Accept pairs of copies from their authors, one row per pair.';
+COMMENT ON FUNCTION accept_pairs(text, text, text[], text[], text[], integer[], bigint[], bigint[], bigint[], bigint[], bytea[], bytea[], boolean[], text[], bigint[], text[], bigint[], bigint[], bigint[], boolean, boolean[]) IS 'Accept pairs of copies from their authors, one row per pair.';

@@ -9,7 +9,7 @@
 -- (NULL = none) copies that are not to be stored: covered by a tombstone, or of somebody who has no
 -- copy here. p_to_served: this server serves the recipient; otherwise the incoming copy is a courier
 -- copy. Whoever hands over an outgoing copy has made sure that its author is served. p_marks: read
--- marks may wait for texts that come now.
+-- marks may wait for texts that come now. A copy whose p_sha is NULL did not come at all.
 --
 -- o_action per copy:
 --   0  nothing changed: skipped, or the same or a higher version is stored
@@ -49,8 +49,9 @@ BEGIN
          v_text
     FROM (
         SELECT c, k.key, k.owner, k.served, p_type[k.i] AS type, m.revision_time_ms AS rev,
-               m.reencrypted_at_ms AS reenc, m.digest = p_sha[c] AS same, m.read_at_ms, w.newer,
-               (CASE WHEN p_skip[k.i] THEN 0
+               m.reencrypted_at_ms AS reenc, p_sha[c] IS NULL OR m.digest = p_sha[c] AS same,
+               m.read_at_ms, w.newer,
+               (CASE WHEN p_skip[k.i] OR p_sha[c] IS NULL THEN 0
                      WHEN p_not[c] THEN CASE WHEN m.courier AND k.served THEN 5 ELSE 0 END
                      WHEN m.owner_login IS NULL THEN 1
                      WHEN m.courier AND k.served THEN CASE WHEN w.newer THEN 4 ELSE 3 END
@@ -62,8 +63,8 @@ BEGIN
                             FROM (SELECT (c + p_per - 1) / p_per AS i, (c - 1) % p_per AS nth) y
                             OFFSET 0) k
         LEFT JOIN signed_messages m ON m.owner_login = k.owner AND m.message_key = k.key
-        CROSS JOIN LATERAL (SELECT m.owner_login IS NULL
-            OR (p_rev[c], p_reenc[c], p_sha[c]) > (m.revision_time_ms, m.reencrypted_at_ms, m.digest)
+        CROSS JOIN LATERAL (SELECT p_sha[c] IS NOT NULL AND (m.owner_login IS NULL
+            OR (p_rev[c], p_reenc[c], p_sha[c]) > (m.revision_time_ms, m.reencrypted_at_ms, m.digest))
             AS newer OFFSET 0) w
         ORDER BY c) x;
     IF p_marks AND v_fresh THEN

@@ -7,6 +7,8 @@
 -- Where the author is served here too and his delivery row waits, this is the proof that the
 -- recipient's copy is safe: the row turns delivered.
 --
+-- p_history: they come from a page of the recipient's second server (history.sql).
+--
 -- With shine.heads = skip, items whose heads somebody holds are left out: no row, nothing done
 -- (take_heads()).
 CREATE OR REPLACE FUNCTION apply_incoming(
@@ -14,7 +16,7 @@ CREATE OR REPLACE FUNCTION apply_incoming(
     p_from text[], p_to text[], p_base text[], p_type integer[], p_time bigint[], p_nonce bigint[],
     p_rev bigint[], p_reenc bigint[], p_sha bytea[], p_blob bytea[], p_source text[],
     p_ref_time bigint[] DEFAULT '{}', p_ref_nonce bigint[] DEFAULT '{}',
-    p_read_at bigint[] DEFAULT '{}')
+    p_read_at bigint[] DEFAULT '{}', p_history boolean DEFAULT false)
 RETURNS TABLE (ord integer, verdict integer, to_pts bigint, to_elsewhere boolean,
                from_pts bigint, from_elsewhere boolean, ws_sessions bigint)
 LANGUAGE plpgsql
@@ -52,7 +54,7 @@ BEGIN
                     pick(p_nonce, v_free), pick(p_rev, v_free), pick(p_reenc, v_free),
                     pick(p_sha, v_free), pick(p_blob, v_free), pick(p_source, v_free),
                     pick(p_ref_time, v_free), pick(p_ref_nonce, v_free),
-                    pick(p_read_at, v_free)) r;
+                    pick(p_read_at, v_free), p_history) r;
         END IF;
         RETURN;
     END IF;
@@ -73,7 +75,8 @@ BEGIN
                         p_base[v_lo:v_hi], p_type[v_lo:v_hi], p_time[v_lo:v_hi],
                         p_nonce[v_lo:v_hi], p_rev[v_lo:v_hi], p_reenc[v_lo:v_hi],
                         p_sha[v_lo:v_hi], p_blob[v_lo:v_hi], p_source[v_lo:v_hi],
-                        p_ref_time[v_lo:v_hi], p_ref_nonce[v_lo:v_hi], p_read_at[v_lo:v_hi]) r;
+                        p_ref_time[v_lo:v_hi], p_ref_nonce[v_lo:v_hi], p_read_at[v_lo:v_hi],
+                        p_history) r;
                 v_lo := v_hi + 1;
             END LOOP;
             RETURN;
@@ -115,6 +118,9 @@ BEGIN
     IF cardinality(p_read_at) > 0 AND 3 = ANY (p_type) THEN
         PERFORM apply_receipts(1, v_verdict, v_not, p_from, p_to, p_type, p_ref_time, p_ref_nonce,
                                p_read_at);
+    END IF;
+    IF p_history THEN
+        v_tell := history_noted(v_tell, history_fresh(v_now, p_time, 1, p_rev, p_reenc), p_from, p_to);
     END IF;
 
     -- 2: the row's revision is overtaken, 3: it waited for exactly this copy.
@@ -184,4 +190,4 @@ BEGIN
         FROM active_sessions s
         WHERE s.login = p_from[i] AND s.connected_to = ANY (v_live)) f ON v_pts[v_n + i] > 0;
 END $$;
-COMMENT ON FUNCTION apply_incoming(text, text, text[], text[], text[], integer[], bigint[], bigint[], bigint[], bigint[], bytea[], bytea[], text[], bigint[], bigint[], bigint[]) IS 'Apply incoming copies brought by servers, one row per copy.';
+COMMENT ON FUNCTION apply_incoming(text, text, text[], text[], text[], integer[], bigint[], bigint[], bigint[], bigint[], bytea[], bytea[], text[], bigint[], bigint[], bigint[], boolean) IS 'Apply incoming copies brought by servers, one row per copy.';

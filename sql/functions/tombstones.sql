@@ -11,6 +11,8 @@
 -- result depends only on the set of tombstones that ever came. A delivery row is made where the author
 -- is served and the other party is somebody else.
 --
+-- p_history, p_proof: as in accept_pairs.
+--
 -- Longer than other functions, as accept_pairs.
 --
 -- With shine.heads = skip, items whose heads somebody holds are left out: no row, nothing done
@@ -20,7 +22,8 @@ CREATE OR REPLACE FUNCTION apply_tombstones(
     p_from text[], p_to text[], p_base text[], p_type integer[], p_time bigint[], p_nonce bigint[],
     p_sha bytea[], p_blob bytea[], p_ref_by_to boolean[], p_ref_time bigint[], p_ref_nonce bigint[],
     p_until bigint[],
-    p_from_server boolean[], p_source text[], p_max_future bigint[], p_session text[])
+    p_from_server boolean[], p_source text[], p_max_future bigint[], p_session text[],
+    p_history boolean DEFAULT false, p_proof boolean[] DEFAULT '{}')
 RETURNS TABLE (ord integer, verdict integer, state text, from_pts bigint, from_elsewhere boolean,
     to_pts bigint, to_elsewhere boolean, ws_sessions bigint, attempt boolean, row_version bigint,
     lease_ms bigint, route1 text, url1 text, route2 text, url2 text)
@@ -40,6 +43,7 @@ DECLARE
     v_route1 text[]; v_url1 text[]; v_route2 text[]; v_url2 text[];
     v_state text[]; v_d_act smallint[]; v_version bigint[];
     v_any_second boolean; v_any_row boolean;
+    v_fresh boolean[]; v_accepted bigint[]; v_slot smallint[];
     -- per copy: the other party's, then the author's
     v_not boolean[]; v_sha bytea[]; v_blob bytea[]; v_zero bigint[];
     v_action smallint[]; v_key text[]; v_tell text[]; v_same boolean[];
@@ -66,7 +70,8 @@ BEGIN
                     pick(p_ref_by_to, v_free), pick(p_ref_time, v_free),
                     pick(p_ref_nonce, v_free), pick(p_until, v_free),
                     pick(p_from_server, v_free), pick(p_source, v_free),
-                    pick(p_max_future, v_free), pick(p_session, v_free)) r;
+                    pick(p_max_future, v_free), pick(p_session, v_free),
+                    p_history, pick(p_proof, v_free)) r;
         END IF;
         RETURN;
     END IF;
@@ -89,7 +94,8 @@ BEGIN
                         p_nonce[v_lo:v_hi], p_sha[v_lo:v_hi], p_blob[v_lo:v_hi],
                         p_ref_by_to[v_lo:v_hi], p_ref_time[v_lo:v_hi], p_ref_nonce[v_lo:v_hi],
                         p_until[v_lo:v_hi], p_from_server[v_lo:v_hi], p_source[v_lo:v_hi],
-                        p_max_future[v_lo:v_hi], p_session[v_lo:v_hi]) r;
+                        p_max_future[v_lo:v_hi], p_session[v_lo:v_hi], p_history,
+                        p_proof[v_lo:v_hi]) r;
                 v_lo := v_hi + 1;
             END LOOP;
             RETURN;
@@ -136,6 +142,13 @@ BEGIN
     FROM apply_copies(v_now, 2, 0, v_skip, v_not, v_to_served, false, p_from, p_to, p_base, p_type,
                       p_time, p_nonce, v_zero, v_zero, v_sha, v_blob, '{}', '{}');
 
+    IF p_history THEN
+        v_fresh := history_fresh(v_now, p_time, 1, NULL, NULL);
+        v_tell := history_noted(v_tell, v_fresh, p_from, p_to);
+        SELECT o_accepted, o_slot INTO v_accepted, v_slot
+        FROM history_schedule(v_now, p_time, 1, NULL, NULL);
+    END IF;
+
     -- Their effects. One that is stored already, with the same bytes, has had them.
     SELECT array_agg(owner), array_agg(partner), array_agg(p_type[i] IN (5, 7)), array_agg(held),
            array_agg(ref), array_agg(p_until[i]), array_agg(p_ref_time[i]), array_agg(p_ref_nonce[i]),
@@ -168,15 +181,20 @@ BEGIN
     FROM (
         SELECT a.d_act,
                CASE WHEN a.d_act = 0 THEN coalesce(d.state, 'accepted')
-                    WHEN v_to_served[i] THEN 'delivered' ELSE 'accepted' END AS new_state,
+                    WHEN v_to_served[i] OR h.proved THEN 'delivered' ELSE 'accepted' END AS new_state,
                CASE WHEN a.d_act = 0 THEN d.row_version ELSE coalesce(d.row_version, 0) + 1 END
                AS version
         FROM generate_series(1, v_n) i
         LEFT JOIN dm_delivery_state d ON d.from_login = p_from[i] AND d.outgoing_key = v_key[2 * i]
+        CROSS JOIN LATERAL (SELECT p_history AND NOT v_fresh[i] AND coalesce(p_proof[i], false)
+                                   AS proved OFFSET 0) h
         CROSS JOIN LATERAL (SELECT (CASE
+            WHEN h.proved AND NOT v_skip[i] AND d.state = 'accepted' THEN 3
             WHEN v_skip[i] OR NOT v_from_served[i] OR p_type[i] NOT IN (5, 7) OR p_from[i] = p_to[i]
               OR v_action[2 * i - 1] = 0 AND v_action[2 * i] = 0 THEN 0
-            WHEN d.from_login IS NULL THEN 1
+            WHEN d.from_login IS NULL
+            THEN CASE WHEN p_history AND NOT v_to_served[i] AND NOT h.proved AND NOT v_fresh[i] THEN 0
+                      ELSE 1 END
             WHEN v_to_served[i] AND d.state = 'accepted' THEN 3
             ELSE 0 END)::smallint AS d_act) a
         ORDER BY i) x;
@@ -185,18 +203,21 @@ BEGIN
             revision_time_ms, reencrypted_at_ms, state, attempt_no, accepted_at_ms,
             next_attempt_at_ms, route_hint, lease_owner, lease_until_ms, delivered_via,
             updated_at_ms)
-        SELECT p_from[i], v_key[2 * i], p_base[i], v_key[2 * i], p_to[i], 0, 0, v_state[i], 1, v_now,
+        SELECT p_from[i], v_key[2 * i], p_base[i], v_key[2 * i], p_to[i], 0, 0, v_state[i],
+               CASE WHEN w.waits THEN coalesce(v_slot[i], 1) ELSE 1 END,
+               CASE WHEN w.waits THEN coalesce(v_accepted[i], v_now) ELSE v_now END,
                CASE WHEN w.waits THEN CASE WHEN w.first THEN v_now + v_lease ELSE v_now END END,
                coalesce(v_route1[i], ''),
                CASE WHEN w.first THEN p_process END, CASE WHEN w.first THEN v_now + v_lease END,
-               CASE WHEN NOT w.waits THEN p_me END, v_now
+               CASE WHEN v_to_served[i] THEN p_me WHEN NOT w.waits THEN p_source[i] END, v_now
         FROM generate_series(1, v_n) i,
-             LATERAL (SELECT NOT v_to_served[i] AS waits,
-                             NOT v_to_served[i] AND NOT p_from_server[i] AS first OFFSET 0) w
+             LATERAL (SELECT v_state[i] = 'accepted' AS waits,
+                             v_state[i] = 'accepted' AND NOT p_from_server[i] AS first OFFSET 0) w
         WHERE v_d_act[i] = 1;
         UPDATE dm_delivery_state d SET state = 'delivered', claims = 0, next_attempt_at_ms = NULL,
             lease_owner = NULL, lease_until_ms = NULL, row_version = v_version[i],
-            delivered_via = p_me, last_error = NULL, updated_at_ms = v_now
+            delivered_via = CASE WHEN v_to_served[i] THEN p_me ELSE p_source[i] END,
+            last_error = NULL, updated_at_ms = v_now
         FROM generate_series(1, v_n) i
         WHERE v_d_act[i] = 3 AND d.from_login = p_from[i] AND d.outgoing_key = v_key[2 * i];
     END IF;
@@ -241,4 +262,4 @@ BEGIN
         FROM active_sessions s
         WHERE s.login = p_to[i] AND s.connected_to = ANY (v_live)) t ON v_pts[2 * i - 1] > 0;
 END $$;
-COMMENT ON FUNCTION apply_tombstones(text, text, text[], text[], text[], integer[], bigint[], bigint[], bytea[], bytea[], boolean[], bigint[], bigint[], bigint[], boolean[], text[], bigint[], text[]) IS 'Apply tombstones, one row per tombstone.';
+COMMENT ON FUNCTION apply_tombstones(text, text, text[], text[], text[], integer[], bigint[], bigint[], bytea[], bytea[], boolean[], bigint[], bigint[], bigint[], boolean[], text[], bigint[], text[], boolean, boolean[]) IS 'Apply tombstones, one row per tombstone.';

@@ -55,5 +55,9 @@ CREATE INDEX user_event_heads_history ON user_event_heads (owner_login) WHERE hi
 COMMENT ON COLUMN user_events.kind IS '1 = a container was stored, 2 = a delivery state changed, 3 = a setting changed, 4 = history of conversations changed.';
 COMMENT ON COLUMN user_events.message_key IS 'The stored copy (1), the outgoing key of the delivery row (2), the name of the setting (3), the other parties of the conversations, joined by commas (4).';
 
--- It gains a column.
+-- --- functions whose parameters or columns change; their files create them again ---
+
 DROP FUNCTION IF EXISTS events_since(text[], bigint[], integer, bigint);
+DROP FUNCTION IF EXISTS accept_pairs(text, text, text[], text[], text[], integer[], bigint[], bigint[], bigint[], bigint[], bytea[], bytea[], boolean[], text[], bigint[], text[], bigint[], bigint[], bigint[]);
+DROP FUNCTION IF EXISTS apply_incoming(text, text, text[], text[], text[], integer[], bigint[], bigint[], bigint[], bigint[], bytea[], bytea[], text[], bigint[], bigint[], bigint[]);
+DROP FUNCTION IF EXISTS apply_tombstones(text, text, text[], text[], text[], integer[], bigint[], bigint[], bytea[], bytea[], boolean[], bigint[], bigint[], bigint[], boolean[], text[], bigint[], text[]);
