@@ -8,6 +8,7 @@
 
 #include "frontd/session.h"
 #include "rpc/fields.h"
+#include "store/profiles.h"
 #include "util/log.h"
 
 static void find_users(struct intake *in);
@@ -152,9 +153,21 @@ static bool caller_is_server(const struct intake *in)
                                      is_access_server(&in->recipient, in->source));
 }
 
+/* Replication: the caller is a server of one of the two, and brings what may be from long ago. */
+static bool caller_is_second_server(const struct intake *in)
+{
+    const char *source = frontd_source_of(in->call, in->source);
+    return source &&
+           (is_access_server(&in->author, source) || is_access_server(&in->recipient, source));
+}
+
 static void judge(struct intake *in)
 {
     in->from_server = caller_is_server(in);
+    if (in->by_old_key && !caller_is_second_server(in)) {
+        refuse(in, RPC_BAD_SIGNATURE, "not signed by the author's key");
+        return;
+    }
     if (!in->from_server) {
         for (unsigned i = 0; i < in->n; i++)
             if (in->copies[i].c.body_len > in->f->client_body_bytes) {
@@ -176,10 +189,10 @@ static void judge(struct intake *in)
 
 /* --- signatures --- */
 
-static bool signed_by_author(const struct intake *in)
+static bool signed_by(const struct intake *in, const uint8_t key[DM_KEY_BYTES])
 {
     for (unsigned i = 0; i < in->n; i++)
-        if (!dm_verify(in->copies[i].blob, in->copies[i].blob_len, in->author.client_key))
+        if (!dm_verify(in->copies[i].blob, in->copies[i].blob_len, key))
             return false;
     return true;
 }
@@ -208,11 +221,28 @@ static void on_author_confirmed(void *ctx, enum directory_result r,
         verify(in);
 }
 
+static void on_keys(void *ctx, enum db_status st, const uint8_t (*keys)[DM_KEY_BYTES], size_t n)
+{
+    struct intake *in = ctx;
+    if (st != DB_OK) {
+        frontd_fail_db(in->call, st);
+        in->refused(in);
+        return;
+    }
+    for (size_t i = 0; i < n && !in->by_old_key; i++)
+        in->by_old_key = signed_by(in, keys[i]);
+    in->verified = in->by_old_key;
+    if (in->verified)
+        find_users(in);
+    else
+        verify(in);
+}
+
 static void verify(struct intake *in)
 {
     struct directory *d = in->f->directory;
     const char *author = in->copies[0].c.from;
-    if (signed_by_author(in)) {
+    if (signed_by(in, in->author.client_key)) {
         in->verified = true;
         if (in->have_recipient)
             in->accepted(in);
@@ -225,6 +255,9 @@ static void verify(struct intake *in)
     } else if (in->author.provisional && !in->author_confirmed) {
         in->author_confirmed = true;
         directory_refresh(d, author, on_author_confirmed, in);
+    } else if (!in->old_keys_tried && frontd_source_of(in->call, in->source)) {
+        in->old_keys_tried = true;
+        store_get_keys(in->f->store, author, on_keys, in);
     } else {
         refuse(in, RPC_BAD_SIGNATURE, "not signed by the author's key");
     }

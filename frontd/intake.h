@@ -6,7 +6,8 @@
  *   read -> find users -> judge -> verify ----> accepted()
  *     \________\____________\________\_______-> refused()   (the call was answered)
  *                ^____________________/  once: a cached key that does not fit is read again; once
- *                                        more if it is provisional
+ *                                        more if it is provisional; then earlier keys, for a
+ *                                        second server
  *
  * An operation keeps a struct intake in its own and gets exactly one of the two continuations, as
  * the last act of intake_start() or from the loop.
@@ -46,6 +47,8 @@ struct intake {
     bool author_fresh;     /* its key was read for this request */
     bool author_confirmed; /* and, being provisional, looked up afresh */
     bool verified;         /* signed by the author */
+    bool old_keys_tried;   /* every key the author ever had */
+    bool by_old_key;       /* and it was one of the earlier ones */
 };
 
 /* Begin. Ends in one of the two continuations, possibly before this returns. */

@@ -59,9 +59,8 @@ static void write_record(struct profile *p, const char *key, const char *signatu
                   "accessServers", servers, "timeMs", (json_int_t)p->own.time_ms, "signatureB64",
                   signature, "encKey", u->enc_key, "encKeySigB64", u->enc_key_sig);
     shine_assert(j);
-    size_t n = json_dumpb(j, p->record, sizeof p->record, JSON_COMPACT);
+    size_t n = json_dumpb(j, p->record, sizeof p->record - 1, JSON_COMPACT); /* the rest is zero */
     shine_assert(n > 0 && n < sizeof p->record);
-    p->record[n] = '\0';
     json_decref(j);
 }
 

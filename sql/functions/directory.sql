@@ -135,6 +135,9 @@ BEGIN
     END IF;
     UPDATE users SET other_key = NULL, other_key_from = NULL, other_key_at_ms = NULL
     WHERE login = p_login;
+    -- The daemons are told when this commits (elsewhere that is done outside the transaction, for
+    -- speed; an operator waits for nobody).
+    PERFORM pg_notify('shine_events', '~' || p_login);
     RETURN true;
 END $$;
 COMMENT ON FUNCTION settle_user_key(text, boolean) IS 'Operator: accept (true) or forget (false) the other key that v_users shows; false = there is none.';

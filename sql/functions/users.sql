@@ -55,7 +55,8 @@ COMMENT ON FUNCTION add_user(text, text, text, text, text, text, text[], text[])
 
 -- Replace the access servers. Everything that depends on them changes in the same transaction,
 -- under the owner's head: the event head of somebody newly served here, the hints of waiting rows,
--- and the order to fill the outbox of an owner whose second server is new.
+-- and the order to fill the outbox of an owner whose second server is new. What waits for somebody
+-- who comes to be served here is due at once: it needs no more than to be handed over.
 CREATE OR REPLACE FUNCTION set_user_servers(p_me text, p_login text, p_servers text[], p_urls text[])
 RETURNS boolean LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan
@@ -65,6 +66,7 @@ AS $$
 DECLARE
     v_old text;
     v_new text;
+    v_comes boolean;
 BEGIN
     PERFORM FROM users WHERE login = p_login;
     IF NOT FOUND THEN
@@ -82,6 +84,8 @@ BEGIN
     SELECT max(server_login) FILTER (WHERE server_login <> p_me) INTO v_old
     FROM user_access_servers_current WHERE login = p_login
     HAVING bool_or(server_login = p_me);
+    v_comes := p_me = ANY (p_servers) AND NOT EXISTS (
+        SELECT FROM user_access_servers_current WHERE login = p_login AND server_login = p_me);
     DELETE FROM user_access_servers_current WHERE login = p_login;
     INSERT INTO user_access_servers_current (login, slot, server_login, url)
     SELECT p_login, i, p_servers[i], p_urls[i] FROM generate_series(1, cardinality(p_servers)) i;
@@ -91,9 +95,12 @@ BEGIN
     IF v_new IS NOT NULL AND v_new IS DISTINCT FROM v_old THEN
         PERFORM order_full_sync(p_login, v_new);
     END IF;
-    UPDATE dm_delivery_state d SET route_hint = coalesce(p_servers[1], '')
+    UPDATE dm_delivery_state d SET route_hint = coalesce(p_servers[1], ''),
+        next_attempt_at_ms = CASE WHEN v_comes THEN LEAST(d.next_attempt_at_ms, now_ms())
+                                  ELSE d.next_attempt_at_ms END
     FROM (SELECT from_login, outgoing_key FROM dm_delivery_state
-          WHERE to_login = p_login AND state = 'accepted' AND route_hint <> coalesce(p_servers[1], '')
+          WHERE to_login = p_login AND state = 'accepted'
+            AND (v_comes OR route_hint <> coalesce(p_servers[1], ''))
           ORDER BY from_login, outgoing_key FOR NO KEY UPDATE) x
     WHERE d.from_login = x.from_login AND d.outgoing_key = x.outgoing_key;
     RETURN true;

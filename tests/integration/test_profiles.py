@@ -308,13 +308,36 @@ async def test_a_partner_cannot_forge(world, net):
         log = server.log.read_text()
         assert "event=bad_user_profile" in log and "event=user_key_differs" in log
         query = "SELECT other_key, other_key_from FROM v_users WHERE login = %s"
-        assert list(server.rows(query, [bob.login])[0].values()) == [public_b64(forger.key), "gamma"]
+        (row,) = server.rows(query, [bob.login])
+        assert list(row.values()) == [public_b64(forger.key), "gamma"]
         # What bob has signed is true whoever tells it.
         newer = profile_of(bob, [("delta", "wss://delta.example/ws")], true["timeMs"] + 1)
         says[0] = record(bob.key, forger.homes, newer)
         assert (await has_been_asked_again())["profile"] == newer
     await net.close()
     assert server.stop()
+
+
+async def test_earlier_keys_hold_for_replication(lone, net):
+    """What a second server brings may be from before the operator took carol's new key."""
+    alice = await net.user("alice", lone)
+    gamma = ("gamma", "wss://gamma.example/ws")
+    carol = await net.user("carol", known_to=(lone,), urls=[gamma])
+    new = User(carol.login, carol.homes)
+    noted = "UPDATE users SET other_key = %s WHERE login = %s"
+    lone.rows(noted, [public_b64(new.key), carol.login])
+    assert lone.value("SELECT settle_user_key(%s, true)", [carol.login])
+    for said, old in (("gamma", OK), ("delta", (422, "BAD_SIGNATURE"))):
+        c = await net.connect(lone)
+        await c.call("ServerHello", {"serverLogin": said, "protocolVersion": 1})
+        new_copy, old_copy = ({"incomingBlobB64": b64(u.pair(alice)[0])} for u in (new, carol))
+        assert await answer_of(c, "ReceiveIncomingMessage", new_copy) == OK
+
+        async def answered(c=c, old_copy=old_copy, old=old):
+            return await answer_of(c, "ReceiveIncomingMessage", old_copy) == old
+
+        # A worker that has just started believes nobody for a moment.
+        await eventually(answered, f"what {said} brings")
 
 
 async def test_strangers_make_nobody_served_here(lone, net):

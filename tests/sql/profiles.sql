@@ -1,6 +1,6 @@
 -- Signed profiles: the newest holds, wherever it comes from, and everything follows it at once.
 \ir support.psql
-SELECT plan(56);
+SELECT plan(57);
 SELECT make_users();
 -- A profile: `sig` is one letter, servers at their own addresses; `ahead` in ms, NULL = no limit.
 CREATE FUNCTION sign(l text, tm bigint, servers text[], sig text DEFAULT 'm', key text DEFAULT 'key', enc text DEFAULT NULL, ahead bigint DEFAULT NULL)
@@ -50,6 +50,7 @@ SELECT send(msg('bob', 'far', 1), msg('bob', 'faye', 2));
 SELECT is(sign('far', 100, '{z,x}'), 0, 'somebody far away');
 SELECT results_eq($$SELECT route_hint COLLATE "default" FROM dm_delivery_state WHERE from_login = 'bob' ORDER BY outgoing_key$$, $$VALUES ('z'), ('x')$$, 'waiting rows go where the user is now');
 SELECT is(sign('faye', 100, '{home}'), 0, 'somebody who comes here');
+SELECT results_eq($$SELECT to_login COLLATE "default", next_attempt_at_ms > now_ms() FROM dm_delivery_state WHERE from_login = 'bob' ORDER BY outgoing_key$$, $$VALUES ('far', true), ('faye', false)$$, 'gets what waited for them at once');
 SELECT is(shown('faye'), 'partner home', 'is served');
 SELECT is((SELECT count(*) FROM user_event_heads WHERE owner_login = 'faye')::int, 1, 'and has a head');
 SELECT results_eq($$SELECT verdict FROM recv(msg('bob', 'faye', 3))$$, $$VALUES (0)$$, 'and takes messages');

@@ -11,6 +11,7 @@
 #include "frontd/ops.h"
 #include "frontd/pump.h"
 #include "frontd/session.h"
+#include "store/profiles.h"
 #include "store/tombstones.h"
 #include "support_peer.h"
 #include "util/base64.h"
@@ -46,6 +47,9 @@ static struct {
     unsigned fetches, forgotten, refreshed;
     enum directory_result refresh_result;
     uint8_t refreshed_key[DM_KEY_BYTES];
+    uint8_t old_seed[DM_KEY_BYTES]; /* of a key that alice had before */
+    unsigned keys_asked;
+    enum db_status keys_status;
 
     struct store_pair *pair; /* waiting for its verdict */
     struct store_incoming *incoming;
@@ -92,6 +96,27 @@ const char *session_peer(const struct session *s)
 {
     (void)s;
     return t.peer;
+}
+
+/* Believed, whoever it is. */
+const char *frontd_source_of(struct rpc_call *call, const char *source_server_login)
+{
+    (void)call;
+    if (t.peer)
+        return t.peer;
+    return source_server_login && *source_server_login ? source_server_login : NULL;
+}
+
+/* The only key that alice had before. */
+void store_get_keys(struct store *s, const char *login, store_keys_cb cb, void *ctx)
+{
+    uint8_t keys[2][DM_KEY_BYTES];
+    (void)s;
+    assert_string_equal(login, "alice");
+    t.keys_asked++;
+    memcpy(keys[0], t.alice.user.client_key, sizeof keys[0]);
+    dm_public_key(t.old_seed, keys[1]);
+    cb(ctx, t.keys_status, (const uint8_t(*)[DM_KEY_BYTES])keys, 2);
 }
 
 const char *session_id(const struct session *s)

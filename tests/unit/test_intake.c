@@ -67,6 +67,38 @@ static void test_provisional_key_is_confirmed_before_a_refusal(void **state)
     assert_int_equal(t.refreshed, 3); /* once for each */
 }
 
+static void send_with_old_key(const char *source)
+{
+    send_pair(container(DM_TEXT_IN, 0, 5, t.old_seed), container(DM_TEXT_OUT, 0, 5, t.old_seed),
+              source);
+}
+
+static void test_earlier_keys_count_for_second_servers_only(void **state)
+{
+    static const char *const second[] = {"server_c", "server_b"}; /* alice's, bob's */
+    static const char *const others[] = {NULL, "", "server_x"};
+    (void)state;
+    t.old_seed[0] = 9;
+    for (unsigned i = 0; i < 2; i++) {
+        t.alice.cached = t.bob.cached = i == 0;
+        send_with_old_key(second[i]);
+        assert_non_null(t.pair);
+        stored(DM_STATE_DELIVERED, false);
+    }
+    assert_int_equal(t.keys_asked, 2);
+    for (unsigned i = 0; i < 3; i++) {
+        send_with_old_key(others[i]);
+        assert_refused("BAD_SIGNATURE");
+    }
+    assert_int_equal(t.keys_asked, 3); /* who is no server at all does not make us look */
+    send_pair(container(DM_TEXT_IN, 0, 5, other_seed), container(DM_TEXT_OUT, 0, 5, t.old_seed),
+              "server_c"); /* one key for both */
+    assert_refused("BAD_SIGNATURE");
+    t.keys_status = DB_UNAVAILABLE;
+    send_with_old_key("server_c");
+    assert_refused("DB_UNAVAILABLE");
+}
+
 static void test_peer_is_named_to_the_directory(void **state)
 {
     (void)state;
@@ -162,6 +194,7 @@ int main(void)
         T(test_replaced_key_is_read_again_once),
         T(test_fresh_key_is_not_read_again),
         T(test_provisional_key_is_confirmed_before_a_refusal),
+        T(test_earlier_keys_count_for_second_servers_only),
         T(test_peer_is_named_to_the_directory),
         T(test_each_copy_must_be_signed),
         T(test_only_access_servers_are_believed),
