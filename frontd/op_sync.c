@@ -33,6 +33,7 @@ enum {
 struct pull {
     struct frontd *f;
     struct rpc_call *call;
+    struct session *session;
     struct store_pull ask;
     const char **acks;
 };
@@ -40,6 +41,7 @@ struct pull {
 static void pull_free(struct pull *p)
 {
     p->f->sync_pages--;
+    session_release(p->session, FRAME_MAX);
     free((void *)p->acks);
     free(p);
 }
@@ -64,6 +66,17 @@ static bool read_acks(struct rpc_fields *fields, const json_t *payload, struct p
     return true;
 }
 
+/* Who it is can be said as soon as the partner servers are known; until then a moment is asked for.
+ */
+static bool caller_may_be_judged(struct rpc_call *call)
+{
+    if (partners_loaded(frontd_of(call)->partners))
+        return true;
+    rpc_fail_retry(call, RPC_DB_UNAVAILABLE, "the partner servers are not known yet",
+                   BUSY_RETRY_MS);
+    return false;
+}
+
 /* The request as far as the two operations are alike; NULL if the call was answered. */
 static struct pull *pull_new(struct rpc_call *call, const char *after_key, size_t key_max)
 {
@@ -75,10 +88,6 @@ static struct pull *pull_new(struct rpc_call *call, const char *after_key, size_
     ask.max_bytes = STORE_SYNC_BYTES_MAX;
     if (!frontd_configured(call))
         return NULL;
-    if (f->sync_pages >= PAGES_MAX) {
-        rpc_fail_retry(call, RPC_OVERLOADED, "too many pages are under way", BUSY_RETRY_MS);
-        return NULL;
-    }
     if (!rpc_str_opt(&fields, "ownerLogin", 255, &ask.owner) ||
         !rpc_int_opt(&fields, "afterStoredAtMs", 0, DM_INT_MAX, &ask.after_stored_ms) ||
         !rpc_str_opt(&fields, after_key, key_max, &ask.after_key) ||
@@ -92,49 +101,60 @@ static struct pull *pull_new(struct rpc_call *call, const char *after_key, size_
         rpc_fail(call, RPC_EMPTY_OWNER_LOGIN, "ownerLogin is missing or empty");
         return NULL;
     }
+    if (!caller_may_be_judged(call))
+        return NULL;
+    if (f->sync_pages >= PAGES_MAX || !session_reserve(session_of(call), FRAME_MAX)) {
+        rpc_fail_retry(call, RPC_OVERLOADED, "too many pages are under way", BUSY_RETRY_MS);
+        return NULL;
+    }
     struct pull *p = xnew(struct pull);
     f->sync_pages++;
     p->f = f;
     p->call = call;
+    p->session = session_of(call);
     p->ask = ask;
     p->ask.limit = limit < STORE_SYNC_LIMIT_MAX ? (unsigned)limit : STORE_SYNC_LIMIT_MAX;
     if (ask.max_bytes > STORE_SYNC_BYTES_MAX)
         p->ask.max_bytes = STORE_SYNC_BYTES_MAX;
-    p->ask.caller = session_peer(session_of(call));
-    p->ask.trust_anonymous = true;
+    p->ask.caller = frontd_source_of(call, source);
+    /* Who says a name that is not believed is not taken for somebody without a name. */
+    p->ask.trust_anonymous = !session_peer(session_of(call));
     if (read_acks(&fields, rpc_payload(call), p))
         return p;
+    pull_free(p);
     rpc_fail(call, RPC_BAD_FIELDS,
              fields.problem[0] ? fields.problem : "ackSyncIds must be an array of strings");
-    pull_free(p);
     return NULL;
 }
 
-/* True if there is a page to answer with; otherwise the call was answered. */
-static bool pull_granted(struct rpc_call *call, enum db_status st, enum store_pull_verdict v)
+/* True if there is a page to answer with; otherwise the call was answered, and `p` is gone. */
+static bool pull_granted(struct pull *p, enum db_status st, enum store_pull_verdict v)
 {
+    struct rpc_call *call = p->call;
+    if (st == DB_OK && v == STORE_PULL_OK)
+        return true;
+    pull_free(p);
     if (st != DB_OK)
         frontd_fail_db(call, st);
     else if (v == STORE_PULL_NOT_SERVED)
         rpc_fail(call, RPC_LOCAL_SERVER_NOT_ACCESS_SERVER,
                  "this server is not an access server of that user");
-    else if (v == STORE_PULL_NOT_ALLOWED)
+    else
         rpc_fail(call, RPC_PEER_NOT_ACCESS_SERVER,
                  "the caller is not known to be an access server of that user");
-    else
-        return true;
     return false;
 }
 
-/* The end of an answer. An empty page moves no cursor. */
-static void reply_page(struct rpc_call *call, struct json_out *o, int64_t next_ms,
-                       const char *key_name, const char *next_key, bool more)
+/* The end of an answer, and of `p`. */
+static void reply_page(struct pull *p, struct json_out *o, int64_t next_ms, const char *key_name,
+                       const char *next_key, bool more)
 {
+    struct rpc_call *call = p->call;
     json_out_close(o);
     json_out_int(o, "nextStoredAtMs", next_ms);
     json_out_string(o, key_name, next_key);
     json_out_bool(o, "hasMore", more);
-    session_make_room(session_of(call), FRAME_MAX);
+    pull_free(p);
     rpc_reply_end(call, o);
 }
 
@@ -147,10 +167,8 @@ static void on_dm_page(void *ctx, enum db_status st, enum store_pull_verdict ver
     struct rpc_call *call = p->call;
     int64_t next_ms = p->ask.after_stored_ms;
     const char *next_key = p->ask.after_key;
-    if (!pull_granted(call, st, verdict)) {
-        pull_free(p);
+    if (!pull_granted(p, st, verdict))
         return;
-    }
     size_t bytes = PAGE_OVERHEAD;
     for (size_t i = 0; i < n; i++)
         bytes += ITEM_OVERHEAD + base64_encoded_len(rows[i].blob_len[0]) +
@@ -171,8 +189,7 @@ static void on_dm_page(void *ctx, enum db_status st, enum store_pull_verdict ver
         next_ms = rows[i].stored_at_ms;
         next_key = rows[i].primary_key;
     }
-    reply_page(call, &o, next_ms, "nextMessageKey", next_key, more);
-    pull_free(p);
+    reply_page(p, &o, next_ms, "nextMessageKey", next_key, more);
 }
 
 void frontd_dm_sync_batch(struct rpc_call *call)
@@ -191,10 +208,8 @@ static void on_settings_page(void *ctx, enum db_status st, enum store_pull_verdi
     struct rpc_call *call = p->call;
     int64_t next_ms = p->ask.after_stored_ms;
     const char *next_key = p->ask.after_key;
-    if (!pull_granted(call, st, verdict)) {
-        pull_free(p);
+    if (!pull_granted(p, st, verdict))
         return;
-    }
     struct json_out o;
     rpc_reply_begin(call, &o, PAGE_OVERHEAD);
     json_out_list(&o, "items");
@@ -217,8 +232,7 @@ static void on_settings_page(void *ctx, enum db_status st, enum store_pull_verdi
         next_ms = rows[i].stored_at_ms;
         next_key = s->name;
     }
-    reply_page(call, &o, next_ms, "nextName", next_key, more);
-    pull_free(p);
+    reply_page(p, &o, next_ms, "nextName", next_key, more);
 }
 
 void frontd_user_settings_sync_batch(struct rpc_call *call)

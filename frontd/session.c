@@ -255,14 +255,26 @@ bool session_is_closed(const struct session *s)
     return !s->ws || s->closing;
 }
 
-void session_make_room(struct session *s, size_t bytes)
+bool session_reserve(struct session *s, size_t bytes)
 {
-    size_t wanted = s->all->limits.max_send_buffer + bytes;
-    if (!s->ws || s->send_buffer >= wanted)
-        return;
-    /* Both together: reading stops at half of it and goes on when net says that it has drained. */
-    s->send_buffer = wanted;
-    ws_raise_send_buffer(s->ws, wanted);
+    size_t bound = s->all->limits.max_send_buffer + bytes;
+    if (!s->ws)
+        return false;
+    if (s->send_buffer < bound) {
+        /* Both together: reading stops at half of it and goes on when net says that it has drained.
+         */
+        s->send_buffer = bound;
+        ws_raise_send_buffer(s->ws, bound);
+    }
+    if (ws_send_queued(s->ws) + s->reserved + bytes > s->send_buffer)
+        return false;
+    s->reserved += bytes;
+    return true;
+}
+
+void session_release(struct session *s, size_t bytes)
+{
+    s->reserved -= bytes;
 }
 
 const char *session_nonce_new(struct session *s, enum session_nonce kind, const char *subject)

@@ -28,11 +28,11 @@ const char *session_id(const struct session *s);
 int64_t session_generation(const struct session *s);
 /* Numeric remote address. */
 const char *session_remote(const struct session *s);
-/* Make sure that an answer of `bytes` fits into the send buffer beside what others wait there: the
- * bound for clients is smaller than the pages that servers ask for. Holds for the connection's
- * life.
- */
-void session_make_room(struct session *s, size_t bytes);
+/* Reserve room for an answer of `bytes` in the send buffer, whose bound is raised by so much once:
+ * the pages that servers ask for are larger than what a client may have waiting. false, and nothing
+ * reserved, if too much waits already or is reserved. Released before the answer is given. */
+bool session_reserve(struct session *s, size_t bytes);
+void session_release(struct session *s, size_t bytes);
 /* True once the connection has ended: an answer would reach nobody. */
 bool session_is_closed(const struct session *s);
 

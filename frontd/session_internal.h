@@ -28,6 +28,7 @@ struct session {
     bool paused;        /* reading is stopped */
     bool closing;       /* ws_close() was called */
     size_t send_buffer; /* the bound of what waits to be sent */
+    size_t reserved;    /* of it, for answers under way */
     char login[DM_LOGIN_MAX + 1];
     char id[SHINE_SESSION_ID_LEN + 1];
     int64_t generation;

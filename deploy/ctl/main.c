@@ -48,6 +48,8 @@ static const struct command commands[] = {
      "add a partner server, or change its URL", " url key ", 1, 1},
     {"delivery show", cmd_delivery_show, "MESSAGEKEY", "how far a message got (any of its keys)",
      " ", 1, 1},
+    {"sync mark-unsynced", cmd_sync_mark_unsynced, "LOGIN | --all",
+     "offer everything of a user, or of all users, to their second servers again", " all? ", 0, 1},
     {"login", cmd_login, "--key FILE --login LOGIN " SERVER,
      "make sure of the session that history and conversations use; print its id",
      " key login url ca ", 0, 0},

@@ -6,9 +6,8 @@ import hashlib
 
 import pytest
 import shine_dm
-from example_client import now_ms, pair_payload, setting_payload, unb64
+from example_client import ShineError, now_ms, pair_payload, public_b64, setting_payload, unb64
 from nacl.signing import SigningKey
-from example_client import public_b64
 from support.refusals import code, refused
 
 TWIN = "twin"
@@ -32,8 +31,19 @@ async def second_server(net, server, login=TWIN):
     return client
 
 
+async def patiently(client, op, payload):
+    """A server that has just started, or is busy with other pages, asks for a moment."""
+    while True:
+        try:
+            return await client.call(op, payload)
+        except ShineError as e:
+            if e.status != 503:
+                raise
+            await asyncio.sleep(e.payload["retryAfterMs"] / 1000)
+
+
 async def batch(client, user, **ask):
-    return await client.call("DmSyncBatch", {"ownerLogin": user.login, **ask})
+    return await patiently(client, "DmSyncBatch", {"ownerLogin": user.login, **ask})
 
 
 def cursor(page):
@@ -266,7 +276,7 @@ async def test_the_rest_is_fetched_after_the_owner_moved(home, net):
 
 
 async def settings_batch(client, user, **ask):
-    return await client.call("UserSettingsSyncBatch", {"ownerLogin": user.login, **ask})
+    return await patiently(client, "UserSettingsSyncBatch", {"ownerLogin": user.login, **ask})
 
 
 async def test_settings_are_paged_and_acknowledged(home, net):
@@ -358,3 +368,32 @@ async def test_status_of_many_messages(home, net):
                          ([""], "EMPTY_MESSAGE_KEY"), (["x" * 256], "BAD_FIELDS")):  # fmt: skip
         refusal = await refused(anybody, "GetDmDeliveryStatuses", {"messageKeys": wrong})
         assert code(refusal) == (400, error)
+
+
+# ---- the operator ----
+
+
+async def test_an_operator_offers_everything_again(world, net):
+    server = world.server("operated")
+    users = [await owner(net, server) for _ in range(45)]  # more than shinectl marks at once
+    bob = await net.user("bob", server)
+    for user in (users[0], users[44]):
+        session = await net.session(user)
+        await session.set_setting("s", "v")
+        await session.send_text(bob.login, "x")
+    server.rows("UPDATE user_settings SET synced = true")
+    server.rows("UPDATE sync_leases SET mark_from = NULL")
+    one = server.shinectl("--json", "sync", "mark-unsynced", users[0].login)
+    assert one.stdout.split() == '{"users":1,"settings":1,"messages":1}'.split()
+    (marked,) = server.rows("SELECT owner_login FROM sync_leases WHERE mark_from = ''")
+    assert marked["owner_login"] == users[0].login
+    everybody = server.shinectl("sync", "mark-unsynced", "--all").stdout
+    assert everybody == "2 settings are, and 2 messages will be, offered again\n"
+    assert server.value("SELECT count(*) FROM sync_leases WHERE mark_from = ''") == 45
+    assert server.value("SELECT count(*) FROM user_settings WHERE NOT synced") == 2
+    backlog = server.rows("SELECT * FROM v_sync_backlog WHERE owner_login = %s", [users[0].login])
+    assert [(b["peer"], b["messages"], b["settings"], b["filling"]) for b in backlog] == [
+        (TWIN, 1, 1, True)]  # fmt: skip
+    for wrong in ((), ("Not-A-Login",), (bob.login, "--all")):
+        done = server.shinectl("sync", "mark-unsynced", *wrong, check=False)
+        assert done.returncode == 2 and done.stderr

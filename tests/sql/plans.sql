@@ -1,7 +1,7 @@
 -- The cost of the hot calls does not grow with what is stored: buffers touched are counted with a
 -- small and with a large database, in one session, whose plans were made while it was empty.
 \ir support.psql
-SELECT plan(15);
+SELECT plan(19);
 SELECT make_users();
 SET enable_seqscan = on;
 
@@ -26,6 +26,8 @@ SELECT read_pair('bob', 'alice', i, 1500, 500 + i), bury(6, 'tom', 'tom', i, n =
 SELECT send(msg('tom','bob', i)) FROM generate_series(1, 8) i;
 SELECT count(*) FROM generate_series(1, 8) i, list_conversations('alice', 10, -1, '', 100000);
 SELECT count(*) FROM generate_series(1, 8) i, get_history('alice', 'bob', 10, -1, '', 100000), events_since('{alice}', '{0}', 1, 1);
+
+SELECT sync_page('home', 'other', true, 'two', 0, '', 10, 100000, ARRAY['x:1']), sync_settings_page('home', 'other', true, 'two', 0, '', 10, 100000, ARRAY['x:1']) FROM generate_series(1, 8) i;
 
 INSERT INTO users SELECT 'u' || i, 'key', NULL, NULL, 'local', 0, 0 FROM generate_series(1, 20000) i;
 INSERT INTO user_access_servers_current SELECT 'u' || i, 1, 'home', 'wss://home/ws' FROM generate_series(1, 20000) i;
@@ -52,6 +54,10 @@ INSERT INTO conversation_tombstones SELECT 'tom', 'u' || i, i, i FROM generate_s
 INSERT INTO read_marks SELECT 'tom', 'u' || i % 100, i, format('u%s|tom|%s|%s|1', i % 100, i, i), i FROM generate_series(1, 20000) i;
 UPDATE user_event_heads SET has_marks = true, has_tombstones = true WHERE owner_login = 'tom';
 INSERT INTO conversations SELECT 'u' || i, 'u' || j, NULL, NULL, 0, 0 FROM generate_series(1, 2000) i, generate_series(1, 10) j;
+-- What was synced long ago, before and after what is not
+INSERT INTO dm_sync_outbox (owner_login, primary_message_key, sync_id, stored_at_ms, synced)
+SELECT 'two', format('two|x|%s|%s|2', i, i), format('two|x|%s|%s|2:0:0:x', i, i), CASE WHEN i % 2 = 0 THEN now_ms() - i ELSE now_ms() + i END, true FROM generate_series(1, 200000) i;
+INSERT INTO user_settings SELECT 'two', 's' || i, 'value', i, '', CASE WHEN i % 2 = 0 THEN now_ms() - i ELSE now_ms() + i END, i % 20000 > 3 FROM generate_series(1, 100000) i;
 ANALYZE;
 
 SELECT few($$SELECT * FROM send(msg('alice','bob', (random() * 1e9)::bigint))$$, 400, 'one pair');
@@ -68,6 +74,10 @@ SELECT few($$SELECT * FROM list_conversations('alice', 20, -1, '', 100000)$$, 20
 SELECT few($$SELECT * FROM send(msg('alice','tom', (random() * 1e9)::bigint, 9))$$, 450, 'one pair to somebody with tombstones');
 SELECT few($$SELECT set_user_servers('home', 'faye', '{x,y}', '{wss://x/ws,wss://y/ws}')$$, 150, 'a change of servers');
 SELECT few($$SELECT unregister_process('p9')$$, 100, 'a clean stop: only the rows that wait are looked at');
+SELECT few($$SELECT * FROM sync_page('home', 'other', true, 'two', 0, '', 5, 3000000, '{}')$$, 150, 'a page of replication');
+SELECT few($$SELECT * FROM sync_page('home', 'other', true, 'two', 0, '', 5, 3000000, ARRAY(SELECT 'two|x|' || i || '|' || i || '|2:0:0:x' FROM generate_series(1, 20) i))$$, 300, 'acknowledgements of what is synced');
+SELECT few($$SELECT * FROM sync_settings_page('home', 'other', true, 'two', 0, '', 5, 3000000, '{}')$$, 150, 'a page of settings');
+SELECT few($$SELECT * FROM put_settings('home', 'p1', '{two}', '{new}', '{v}', '{1}', '{x}', '{NULL}', '{1}', 1000000)$$, 1000, 'one setting');
 -- What a claim will read: due rows only, in order.
 SELECT few($$SELECT * FROM dm_delivery_state WHERE state = 'accepted' AND GREATEST(next_attempt_at_ms, lease_until_ms) <= now_ms() + 1000000
              ORDER BY GREATEST(next_attempt_at_ms, lease_until_ms) LIMIT 50$$, 100, 'due rows');
