@@ -400,6 +400,13 @@ async def test_refusals(lone, net):
     assert known(lone, bob)[2] == just["timeMs"]
 
 
+async def test_who_cannot_be_asked_is_no_reason_to_say_no(lone, net):
+    lone.shinectl("server", "add", "away", "--url", "wss://127.0.0.1:9/ws")
+    nobody = User(f"nobody_{next(_numbers)}", here(lone))
+    profile = profile_of(nobody, nobody.homes)
+    assert await publish(net, lone, profile) == (503, "DIRECTORY_UNAVAILABLE")
+
+
 async def test_the_newest_wins_and_ties_are_the_same_everywhere(three, net):
     north, south, _ = three
     bob = await net.user("bob", known_to=(north, south), urls=[("x", "wss://x.example/ws")])

@@ -266,3 +266,49 @@ def test_a_change_of_servers_waits_for_writers_and_is_seen_by_the_next(cluster, 
         assert c.fetchone()[0] == 1
     for db in (writer, changer, watch):
         db.close()
+
+
+def test_profiles_beside_writers_do_not_deadlock_and_the_newest_holds(cluster, dbname):
+    """Users come, go and come back, by profiles sent to us and in other servers' records."""
+    publish = (
+        "SELECT verdict FROM publish_profile('home', %s, 'k', NULL, NULL, %s, %s, %s, %s, %s, NULL)"
+    )
+    learn = (
+        "SELECT verdict FROM import_record('home', %s, 'k', NULL, NULL, 'partner', 'far',"
+        " %s, %s, %s, %s, %s, NULL, NULL)"
+    )
+    sent = []
+
+    def work(i):
+        rng = random.Random(i)
+        db = cluster.connect(dbname)
+        cur = db.cursor()
+        cur.execute("SET deadlock_timeout = '100ms'")
+        for r in range(25):
+            for _ in range(4):
+                login, time_ms = rng.choice("abcdefxy"), rng.randrange(30)
+                servers = rng.choice((["home"], ["home", "other"], ["far"], ["far", "home"]))
+                signature = bytes([rng.randrange(256) for _ in range(64)])
+                record = f"{time_ms} {signature.hex()}"
+                sent.append((login, time_ms, signature, record, servers))
+                urls = [f"wss://{s}/" for s in servers]
+                values = (login, servers, urls, time_ms, psycopg2.Binary(signature), record)
+                cur.execute(rng.choice((publish, learn)), values)
+            batch = [(rng.choice("abcdef"), rng.choice("abcdefxy"), 1000 * i + r) for _ in range(6)]
+            cur.execute(ACCEPT, pairs(list(dict.fromkeys(batch))))
+        db.close()
+
+    in_threads(work, 4)
+    with cluster.connect(dbname) as db, db.cursor() as cur:
+        cur.execute("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+        assert cur.fetchone()[0] == 0
+        assert logs_are_gapless(cur)
+        for login in "abcdefxy":
+            newest = max(s for s in sent if s[0] == login)
+            cur.execute(
+                "SELECT record, (SELECT array_agg(server_login::text ORDER BY slot)"
+                " FROM user_access_servers_current a WHERE a.login = p.login)"
+                " FROM user_profiles p WHERE login = %s",
+                (login,),
+            )
+            assert cur.fetchone() == (newest[3], newest[4])

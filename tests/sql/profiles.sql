@@ -1,6 +1,6 @@
 -- Signed profiles: the newest holds, wherever it comes from, and everything follows it at once.
 \ir support.psql
-SELECT plan(57);
+SELECT plan(58);
 SELECT make_users();
 -- A profile: `sig` is one letter, servers at their own addresses; `ahead` in ms, NULL = no limit.
 CREATE FUNCTION sign(l text, tm bigint, servers text[], sig text DEFAULT 'm', key text DEFAULT 'key', enc text DEFAULT NULL, ahead bigint DEFAULT NULL)
@@ -34,6 +34,21 @@ SELECT is(sign('alice', 100, '{home,y}', 'z'), 1, 'and stripped of it');
 SELECT is(shown('alice'), 'local home+y E1', 'it stays');
 SELECT is(sign('alice', 101, '{home,y}'), 0, 'a newer one without');
 SELECT is(shown('alice'), 'local home+y E1', 'does not take it away');
+
+-- In whatever order they come, all servers end with the same: 4 profiles in each of their 24 orders
+CREATE FUNCTION ends() RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE
+    i int; j int; k int; l int;
+BEGIN
+    FOR i IN 1..4 LOOP FOR j IN 1..4 LOOP FOR k IN 1..4 LOOP FOR l IN 1..4 LOOP
+        CONTINUE WHEN (SELECT count(DISTINCT x) FROM unnest(ARRAY[i, j, k, l]) x) < 4;
+        DELETE FROM user_profiles WHERE login = 'tom';
+        PERFORM sign('tom', (ARRAY[1, 2, 2, 2])[x], (ARRAY['{a}', '{b,home}', '{home,c}', '{home,c}'])[x]::text[], (ARRAY['z', 'a', 'b', 'b'])[x], enc => (ARRAY['E', 'E', NULL, 'F'])[x])
+        FROM unnest(ARRAY[i, j, k, l]) x;
+        RETURN NEXT profile('tom') || ' ' || shown('tom') || (SELECT enc_key_sig FROM user_profiles WHERE login = 'tom');
+    END LOOP; END LOOP; END LOOP; END LOOP;
+END $$;
+SELECT results_eq($$SELECT e COLLATE "default", count(*)::int FROM ends() e GROUP BY 1$$, $$VALUES ('2 b home+c local home+c Fsig of F', 24)$$, 'the order does not matter');
 
 -- Clocks
 SELECT is(sign('alice', now_ms() + 901, '{x}', ahead => 900), 4, 'too far ahead');
@@ -90,7 +105,7 @@ SELECT add_server('y', 'wss://partner.y/ws', NULL), add_server('bad', 'wss://bad
 SELECT set_user_servers('home', 'tom', '{home,x}', '{wss://home/ws,wss://x/old}');
 CREATE FUNCTION told(tm bigint, servers text[], urls text[]) RETURNS text LANGUAGE sql AS $$
     SELECT string_agg(concat_ws(' ', verdict, server_login, url), ', ' ORDER BY server_login) FROM publish_profile('home', 'tom', 'key', NULL, NULL, servers, urls, tm, 'm', 'r', NULL) $$;
-SELECT is(told(1, '{y,bad}', '{wss://y/ws,wss://bad/ws}'), '0 x wss://x/old, 0 y wss://partner.y/ws', 'servers of before and of now, where they are; not us, nobody blocked');
-SELECT is(told(1, '{y,bad}', '{wss://y/ws,wss://bad/ws}'), '1', 'what is not newer is not passed on');
+SELECT is(told(5, '{y,bad}', '{wss://y/ws,wss://bad/ws}'), '0 x wss://x/old, 0 y wss://partner.y/ws', 'servers of before and of now, where they are; not us, nobody blocked');
+SELECT is(told(5, '{y,bad}', '{wss://y/ws,wss://bad/ws}'), '1', 'what is not newer is not passed on');
 SELECT results_eq($$SELECT client_key COLLATE "default" FROM keys_of_user('guess')$$, $$VALUES ('true'), ('key')$$, 'every key, for old messages');
 SELECT * FROM finish();
