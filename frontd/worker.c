@@ -14,6 +14,7 @@
 #include "frontd/pump.h"
 #include "frontd/session.h"
 #include "net/tls.h"
+#include "peer/open.h"
 #include "util/log.h"
 #include "util/mem.h"
 
@@ -25,21 +26,18 @@ enum {
     RETRY_AFTER_MS = 1000,    /* told to clients while the database or directory is away */
     MISSING_TTL_MS = 1000,    /* another process may add the user at any time */
     DIRECTORY_ENTRIES = 200000,
-    PEER_LOG_MS = 60 * 1000,
-    PARTNERS_MS = 30 * 1000,
 };
 
 struct worker {
     struct frontd f; /* first: reached from it */
-    struct tls_ctx *server_tls, *client_tls;
+    struct tls_ctx *server_tls;
+    struct peers *peers;
     struct ws_listener *sockets[WORKER_SOCKETS_MAX];
     size_t n_sockets;
     struct admin *admin;
-    unsigned parts_open;  /* stopping: delivery and peers, then the handles below */
+    unsigned parts_open;  /* stopping: delivery and peers */
     uv_pipe_t master;     /* ends with the master */
     char from_master[16]; /* which never writes */
-    uv_signal_t snapshot;
-    uv_timer_t peer_log;
 };
 
 /* --- what handlers share --- */
@@ -84,17 +82,11 @@ static bool fail(const char *what, char *reason)
 static bool open_tls(struct worker *w, bool listens_tls)
 {
     const struct config *c = w->f.config;
-    bool verify = config_bool(c, "tls.peerVerify");
     char *error = NULL;
     if (listens_tls)
         w->server_tls =
             tls_server_new(config_str(c, "tls.certFile"), config_str(c, "tls.keyFile"), &error);
-    if (listens_tls && !w->server_tls)
-        return fail("bad_certificate", error);
-    if (!verify)
-        log_warn("peers_not_verified", LOG_S("key", "tls.peerVerify"));
-    w->client_tls = tls_client_new(config_str(c, "tls.caFile"), verify, &error);
-    return w->client_tls || fail("bad_ca_file", error);
+    return w->server_tls || !listens_tls || fail("bad_certificate", error);
 }
 
 static bool open_socket(struct worker *w, char kind, int fd)
@@ -120,25 +112,6 @@ static bool open_sockets(struct worker *w, const char *kinds)
     return true;
 }
 
-static struct peer_pool *open_peers(struct worker *w)
-{
-    const struct config *c = w->f.config;
-    const struct peer_config pc = {
-        .server_login = w->f.server_login,
-        .tls = w->client_tls,
-        .ping_idle_ms = (uint32_t)config_int(c, "server.pool.pingIdleSeconds") * 1000,
-        .pong_timeout_ms = (uint32_t)config_int(c, "server.pool.pongTimeoutSeconds") * 1000,
-        .request_timeout_ms = (uint32_t)config_int(c, "server.pool.requestTimeoutSeconds") * 1000,
-        .connect_timeout_ms = (uint32_t)config_int(c, "server.pool.connectTimeoutSeconds") * 1000,
-        .caller_timeout_ms = (uint32_t)config_int(c, "server.pool.callerTimeoutSeconds") * 1000,
-        .max_queue_per_peer = (uint32_t)config_int(c, "server.pool.maxQueuePerPeer"),
-        .max_in_flight_per_peer = (uint32_t)config_int(c, "server.pool.maxInFlightPerPeer"),
-        .allow_private_addresses = config_bool(c, "server.pool.allowPrivateAddresses"),
-        .max_peers = (uint32_t)config_int(c, "server.pool.maxPeers"),
-    };
-    return peer_pool_new(w->f.loop, &pc);
-}
-
 static void open_parts(struct worker *w, struct daemon *d)
 {
     struct frontd *f = &w->f;
@@ -151,8 +124,8 @@ static void open_parts(struct worker *w, struct daemon *d)
     f->store = d->store;
     f->directory = directory_new(f->loop, f->store, config_int(c, "directory.ttlSeconds") * 1000,
                                  MISSING_TTL_MS, DIRECTORY_ENTRIES);
-    f->partners = partners_new(f->loop, f->store, PARTNERS_MS);
-    f->peers = open_peers(w);
+    f->partners = w->peers->partners;
+    f->peers = w->peers->pool;
     /* Without a name of our own we cannot call anybody. */
     if (*f->server_login && config_bool(c, "sync.importUserProfileFromPartner.enabled"))
         directory_ask_others(f->directory, f->peers, &import_limits_default);
@@ -187,27 +160,10 @@ static void master_read(uv_stream_t *s, ssize_t n, const uv_buf_t *buf)
     daemon_stop(w->f.daemon, "master gone");
 }
 
-static void on_snapshot(uv_signal_t *s, int number)
-{
-    struct worker *w = s->data;
-    (void)number;
-    peer_pool_log(w->f.peers);
-}
-
-static void on_peer_log(uv_timer_t *t)
-{
-    struct worker *w = t->data;
-    peer_pool_log(w->f.peers);
-}
-
 static bool watch_master(struct worker *w)
 {
-    w->master.data = w->snapshot.data = w->peer_log.data = w;
+    w->master.data = w;
     shine_assert(uv_pipe_init(w->f.loop, &w->master, 0) == 0);
-    shine_assert(uv_signal_init(w->f.loop, &w->snapshot) == 0);
-    shine_assert(uv_timer_init(w->f.loop, &w->peer_log) == 0);
-    (void)uv_signal_start(&w->snapshot, on_snapshot, SIGUSR1);
-    (void)uv_timer_start(&w->peer_log, on_peer_log, PEER_LOG_MS, PEER_LOG_MS);
     int r = uv_pipe_open(&w->master, WORKER_PIPE_FD);
     if (r == 0)
         r = uv_read_start((uv_stream_t *)&w->master, master_alloc, master_read);
@@ -225,6 +181,9 @@ static bool worker_start(struct daemon *d)
     if (!kinds || strlen(kinds) > WORKER_SOCKETS_MAX)
         return fail("no_master", xstrdup("--worker is for the master's use"));
     if (!watch_master(w) || !open_tls(w, strchr(kinds, WORKER_SOCKET_TLS)))
+        return false;
+    w->peers = peers_open(d->loop, d->config, d->store);
+    if (!w->peers)
         return false;
     open_parts(w, d);
     return open_sockets(w, kinds);
@@ -250,22 +209,14 @@ static void peers_closed(void *ctx)
     part_closed(ctx);
 }
 
-static void partners_closed(void *ctx)
-{
-    part_closed(ctx);
-}
-
 /* Attempts end because the peers' calls do; new ones are handed over to deliveryd. */
 static void sessions_gone(void *ctx)
 {
     struct worker *w = ctx;
-    (void)uv_timer_stop(&w->peer_log);
-    (void)uv_signal_stop(&w->snapshot);
-    w->parts_open = 3;
+    w->parts_open = 2;
     directory_stop(w->f.directory);
     delivery_drain(w->f.delivery, attempts_recorded, w);
-    peer_pool_close(w->f.peers, peers_closed, w);
-    partners_close(w->f.partners, partners_closed, w);
+    peers_close(w->peers, peers_closed, w);
 }
 
 static void worker_stop(struct daemon *d)
@@ -277,11 +228,10 @@ static void worker_stop(struct daemon *d)
     sessions_stop(w->f.sessions, IN_FLIGHT_MS, sessions_gone, w);
 }
 
-static void handle_closed(uv_handle_t *h)
+static void master_closed(uv_handle_t *h)
 {
     struct worker *w = h->data;
-    if (--w->parts_open == 0) /* libuv closes handles in no promised order */
-        free(w);
+    free(w);
 }
 
 /* Every call has ended: nothing refers to the parts any more. */
@@ -295,11 +245,7 @@ static void worker_closed(struct daemon *d)
     directory_free(w->f.directory);
     rpc_table_free(w->f.ops);
     tls_ctx_free(w->server_tls);
-    tls_ctx_free(w->client_tls);
-    w->parts_open = 3;
-    uv_close((uv_handle_t *)&w->master, handle_closed);
-    uv_close((uv_handle_t *)&w->snapshot, handle_closed);
-    uv_close((uv_handle_t *)&w->peer_log, handle_closed);
+    uv_close((uv_handle_t *)&w->master, master_closed);
 }
 
 static void worker_reload(struct daemon *d)

@@ -144,5 +144,7 @@ void ws_close(struct ws_conn *conn, int code, const char *reason);
 const char *ws_remote(const struct ws_conn *conn);
 /* Clock (clock_mono_ms) of the last byte received. */
 int64_t ws_last_received_ms(const struct ws_conn *conn);
+/* When the last ping was sent, and when one was last answered (by any byte); 0 = never. */
+void ws_ping_times(const struct ws_conn *conn, int64_t *ping_ms, int64_t *pong_ms);
 
 #endif

@@ -101,7 +101,9 @@ static void timer_cb(uv_timer_t *t)
     } else if (c->state == WS_CLOSING) {
         ws_conn_end(c, WS_END_TIMEOUT, c->end_code, "no answer to the close frame");
     } else if (c->state != WS_OPEN) {
-        ws_conn_end(c, WS_END_TIMEOUT, 1006, "handshake took too long");
+        ws_conn_end(c, WS_END_TIMEOUT, 1006,
+                    c->state == WS_CONNECTING ? "connect took too long"
+                                              : "handshake took too long");
     } else if (c->message_at && c->limits.message_ms &&
                now >= c->message_at + c->limits.message_ms) {
         ws_frame_close(c, 1008, "message took too long");
@@ -131,6 +133,7 @@ void ws_conn_heard(struct ws_conn *c)
     c->received_at = uv_now(c->loop->uv);
     if (c->ping_wait) {
         c->ping_wait = false;
+        c->pong_at = c->received_at;
         ws_conn_arm(c);
     }
 }
@@ -310,7 +313,12 @@ void ws_conn_lost(struct ws_conn *c, const char *reason)
     }
     if (c->state == WS_OPEN)
         log_info("ws_lost", LOG_S("remote", c->remote), LOG_S("reason", reason));
-    ws_conn_end(c, WS_END_LOST, c->state == WS_CLOSING ? c->end_code : 1006, reason);
+    char *early = NULL;
+    if (c->state == WS_TLS || c->state == WS_HTTP)
+        early = xasprintf("%s: %s", c->state == WS_TLS ? "TLS handshake" : "HTTP upgrade", reason);
+    ws_conn_end(c, WS_END_LOST, c->state == WS_CLOSING ? c->end_code : 1006,
+                early ? early : reason);
+    free(early);
 }
 
 /* --- what owners call --- */
@@ -411,4 +419,10 @@ const char *ws_remote(const struct ws_conn *c)
 int64_t ws_last_received_ms(const struct ws_conn *c)
 {
     return (int64_t)c->received_at; /* libuv's clock is the monotonic one too */
+}
+
+void ws_ping_times(const struct ws_conn *c, int64_t *ping_ms, int64_t *pong_ms)
+{
+    *ping_ms = (int64_t)c->ping_at;
+    *pong_ms = (int64_t)c->pong_at;
 }

@@ -96,6 +96,7 @@ struct ws_conn {
     uint64_t received_at; /* last byte received */
     uint64_t written_at;  /* last byte taken by the kernel */
     uint64_t ping_at;     /* ping queued, then: ping left */
+    uint64_t pong_at;     /* something came back after a ping; 0 = never */
     uint64_t armed_for;   /* what the timer is set to */
     uint64_t message_at;  /* first byte of the message being received; 0 = none */
 

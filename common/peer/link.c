@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "net/address.h"
+#include "peer/reason.h"
 #include "rpc/envelope.h"
 #include "util/log.h"
 #include "util/mem.h"
@@ -26,7 +27,7 @@ struct peer_link {
     struct peer_pool *pool;
     struct peer *peer; /* NULL once let go */
     struct ws_conn *ws;
-    bool address_refused;
+    bool private_ok, address_refused;
 };
 
 static bool we_list(const char *capability)
@@ -76,6 +77,11 @@ bool peer_link_send(struct peer_link *l, const char *text, size_t len)
 int64_t peer_link_last_received_ms(const struct peer_link *l)
 {
     return ws_last_received_ms(l->ws);
+}
+
+void peer_link_ping_times(const struct peer_link *l, int64_t *ping_ms, int64_t *pong_ms)
+{
+    ws_ping_times(l->ws, ping_ms, pong_ms);
 }
 
 static void hello_failed(struct peer *p, const char *reason)
@@ -160,8 +166,7 @@ static void on_close(struct ws_conn *conn, void *ctx, enum ws_end end, int code,
         log_debug("peer_closed", LOG_S("peer", p->login), LOG_S("end", ws_end_name(end)),
                   LOG_I("code", code), LOG_S("reason", reason));
         p->link = NULL;
-        peer_connection_over(p, end == WS_END_UNREACHABLE && l->address_refused ? "address_refused"
-                                                                                : ws_end_name(end));
+        peer_connection_over(p, peer_reason(end, reason, l->address_refused));
     }
     free(l);
     peer_pool_unref(pool);
@@ -170,7 +175,7 @@ static void on_close(struct ws_conn *conn, void *ctx, enum ws_end end, int code,
 static bool address_ok(void *ctx, const struct sockaddr *addr)
 {
     struct peer_link *l = ctx;
-    if (l->pool->cfg.allow_private_addresses || net_address_public(addr))
+    if (l->private_ok || net_address_public(addr))
         return true;
     l->address_refused = true;
     return false;
@@ -196,6 +201,8 @@ bool peer_link_dial(struct peer *p, const char **reason)
     struct peer_link *l = xnew(struct peer_link);
     l->pool = pool;
     l->peer = p;
+    /* The operator has written a partner's address, strangers the others. */
+    l->private_ok = pool->cfg.allow_private_addresses || p->partner;
     p->link = l;
     peer_pool_ref(pool);
     l->ws = ws_dial(pool->loop, &url, pool->cfg.tls, &pool->limits, &callbacks, l);

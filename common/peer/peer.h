@@ -2,10 +2,14 @@
  * Connections to other servers: one per peer and process, kept open, reconnected with jitter,
  * introduced by ServerHello.
  *
- *   IDLE -> CONNECTING -> HELLO -> READY
- *            |    ^         |       |
- *            v    |         v       v
- *            +--> +-- BACKOFF <-----+     and from BACKOFF or READY back to IDLE when no call waits
+ *   IDLE -> TURN -> CONNECTING -> HELLO -> READY
+ *            ^          |           |        |
+ *            |          v           v        v
+ *            +------ BACKOFF <------+--------+     and from BACKOFF or READY back to IDLE when no
+ *                                                  call waits
+ *
+ * Who a peer is: a login in sync_servers, under the URL of its row, whatever URL a call names; any
+ * other is the pair (login, URL), so that nobody's record changes where another user's messages go.
  *
  * A failed dial (look-up, TCP, TLS, upgrade, hello) ends every call that waits for it, and calls
  * that come before the next one is due end at once: their try was that dial. When a working
@@ -26,7 +30,9 @@
 
 #include "net/tls.h"
 
+struct partners;
 struct peer_pool;
+struct store;
 
 struct peer_config {
     const char *server_login; /* ours, as said in ServerHello; copied */
@@ -36,9 +42,13 @@ struct peer_config {
     uint32_t max_queue_per_peer;
     uint32_t max_in_flight_per_peer; /* where both sides list `pipelining` */
     bool allow_private_addresses;    /* otherwise ws:// URLs, and addresses that are not public
-                                        (net/address.h), are refused */
+                                        (net/address.h) and not those of partners, are refused */
     uint32_t max_peers;              /* the least recently used one without calls makes room for a
                                         new one; 0 = 1,000 */
+    struct partners *partners; /* calls wait until it is loaded; the pool is its watcher, and is
+                                  closed before it; borrowed, NULL = there are none */
+    struct store *store;       /* to ask which peers users still name; borrowed, NULL = all */
+    bool eager;                /* connect to all known peers, not only to those that are called */
 };
 
 enum peer_result {
@@ -61,26 +71,58 @@ struct peer_answer {
 /* Valid during the callback only. Never synchronous, exactly once per call. */
 typedef void (*peer_cb)(void *ctx, const struct peer_answer *a);
 
+/* A lower lane goes after a higher one, but not for ever: one start in eight is kept for each lane
+ * that waits, and one place in flight where there are many. Within a lane, first come, first
+ * served. */
 enum peer_lane { PEER_REALTIME, PEER_NORMAL, PEER_BULK };
+
+enum {
+    /* The call waits for a dial that begins after it was made, if there is no connection: one in
+     * back-off does not end it. The next dial begins when the back-off is over or 5 s after the
+     * last one began, whatever comes first. */
+    PEER_WAIT_DIAL = 1
+};
+
+struct peer_request {
+    const char *login, *url;
+    enum peer_lane lane;
+    unsigned flags; /* of the above */
+    const char *op;
+    json_t *payload;     /* consumed */
+    uint32_t timeout_ms; /* bounds the whole call (queueing, connecting, answer); 0 or more than
+                            callerTimeout means callerTimeout */
+};
 
 /* A pool without connections: each is opened by the first call that needs it. Ended by
  * peer_pool_close(). */
 struct peer_pool *peer_pool_new(uv_loop_t *loop, const struct peer_config *cfg);
-/* End every call (PEER_SHUTDOWN) and connection; `on_closed` follows when all is freed. */
+/* End every call (PEER_SHUTDOWN) and connection; `on_closed` follows when all is freed, the
+ * question to the database that may be under way included. */
 void peer_pool_close(struct peer_pool *p, void (*on_closed)(void *ctx), void *ctx);
 
-/* Call `op` on the server `login` at `url`. A peer is the pair (login, URL). `payload` is consumed.
- * `timeout_ms` bounds the whole call (queueing, connecting, answer); 0 or more than callerTimeout
- * means callerTimeout. */
+/* Make a call. A blocked partner is PEER_UNREACHABLE, "blocked". */
+void peer_request(struct peer_pool *p, const struct peer_request *r, peer_cb cb, void *ctx);
+/* The same without flags. */
 void peer_call(struct peer_pool *p, const char *login, const char *url, enum peer_lane lane,
                const char *op, json_t *payload, uint32_t timeout_ms, peer_cb cb, void *ctx);
+
+/* The peer that calls to (login, url) go to, as things stand; all zero if it was never called. */
+struct peer_standing {
+    bool connected; /* a call would be written now, or wait for others in flight only */
+    bool down;      /* the last dial failed and the next one is not due: a call without
+                       PEER_WAIT_DIAL would end at once */
+    bool blocked;
+    unsigned in_flight, queued;
+};
+struct peer_standing peer_pool_state(const struct peer_pool *p, const char *login, const char *url);
+
+/* A server has made contact as `login`, proven or not: if dials to it fail, one is made now, but
+ * not more than one per peer in 30 s for this reason. That it reaches us does not mean that we
+ * reach it: nothing else changes. */
+void peer_pool_heard_from(struct peer_pool *p, const char *login);
 
 /* What this side can do, as a new array: for our own ServerHello and for the answer to another's.
  */
 json_t *peer_capabilities(void);
-
-/* Log one line per peer: state, url, queue, counters, last error (SIGUSR1 and every minute by its
- * owner). */
-void peer_pool_log(const struct peer_pool *p);
 
 #endif

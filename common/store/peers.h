@@ -1,5 +1,6 @@
 /*
- * Other servers, as the connection pool of a process sees them (table sync_servers).
+ * Other servers, as the connection pool of a process sees them (tables sync_servers,
+ * user_access_servers_current, peer_connections).
  */
 #ifndef SHINE_STORE_PEERS_H
 #define SHINE_STORE_PEERS_H
@@ -16,5 +17,30 @@ struct store_partner {
 typedef void (*store_partners_cb)(void *ctx, enum db_status st, const struct store_partner *rows,
                                   size_t n);
 void store_read_partners(struct store *s, store_partners_cb cb, void *ctx);
+
+/* Which of `n` servers no user names any more, under that URL: their indexes. `which` is valid
+ * during the callback. */
+typedef void (*store_unnamed_cb)(void *ctx, enum db_status st, const size_t *which, size_t n);
+void store_unnamed_peers(struct store *s, const struct store_route *peers, size_t n,
+                         store_unnamed_cb cb, void *ctx);
+
+/* All servers but this one: partners that are not blocked, then those that users name, at most
+ * `limit`. `rows` is valid during the callback. */
+typedef void (*store_known_cb)(void *ctx, enum db_status st, const struct store_route *rows,
+                               size_t n);
+void store_known_peers(struct store *s, unsigned limit, store_known_cb cb, void *ctx);
+
+/* A peer of a process as people shall see it. Times are milliseconds ago, -1 = never. */
+struct store_peer_row {
+    const char *login, *url, *state, *last_error;
+    int64_t connected_ms, active_ms, ping_ms, pong_ms, error_ms;
+    int64_t reconnects, queued[3], in_flight, ok, failed, timed_out, late;
+};
+/* Write what has changed of this process's peers, and remove the `n_gone` ones that it has no more.
+ * Lazy commit. *written* is false if the process is not registered: nothing was written. */
+typedef void (*store_written_cb)(void *ctx, enum db_status st, bool written);
+void store_write_peers(struct store *s, const struct store_peer_row *rows, size_t n,
+                       const struct store_route *gone, size_t n_gone, store_written_cb cb,
+                       void *ctx);
 
 #endif

@@ -112,7 +112,7 @@ static void test_nobody_listens_then_back(void **state)
     wait_end(x, 0);
     assert_int_equal(PEER_UNREACHABLE, x->e[0].result);
     assert_true(x->e[0].dial_failed);
-    assert_string_equal("unreachable", x->e[0].error);
+    assert_string_equal("unreachable_refused", x->e[0].error);
     /* The same login at another URL is another peer, and not in back-off. */
     call(x, 1, "Echo");
     wait_end(x, 1);

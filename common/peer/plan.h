@@ -1,0 +1,36 @@
+/*
+ * When to dial: limits that keep a process which lost all its peers, or has just started, from
+ * dialling them in one moment, and delays that keep a thousand servers which lost the same peer
+ * from coming back to it in one moment. Pure functions of the time given, in milliseconds of any
+ * steady clock; random numbers come from libsodium.
+ */
+#ifndef SHINE_PEER_PLAN_H
+#define SHINE_PEER_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "util/backoff.h"
+
+/* The dials of a process. All zero = none was made yet. */
+struct dial_limit {
+    int64_t until_ms; /* the tokens taken last a steady stream of dials until then */
+};
+
+/* May a dial begin now, in a pool of `n_peers`? Counts it if so. A second never holds more than 16
+ * dials or a tenth of the peers, whichever is more; half of these may begin at once. */
+bool dial_limit_take(struct dial_limit *l, int64_t now_ms, unsigned n_peers);
+/* When dial_limit_take() will say yes again, counted from `now_ms`. */
+uint32_t dial_limit_wait_ms(const struct dial_limit *l, int64_t now_ms, unsigned n_peers);
+
+/* How long a connection that nobody waits for (server.pool.eager) is left closed.
+ *
+ * For the first time: spread, so that `n_peers` of them are opened over some time. */
+uint32_t dial_first_ms(unsigned n_peers);
+/* After it was lost or could not be made, when the back-off has run out: the other servers that
+ * lost this peer must not all come back at once, and nobody waits here. With the back-off at most
+ * 60 s.
+ */
+uint32_t dial_again_ms(const struct backoff *b);
+
+#endif
