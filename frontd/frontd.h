@@ -40,6 +40,7 @@ struct frontd {
     uint32_t first_reply_budget_ms;
 
     unsigned sync_pages; /* requests of second servers under way (op_sync.c) */
+    unsigned passing_on; /* calls that tell others of a profile, under way (op_profile.c) */
 };
 
 /* The worker that serves a call. */

@@ -67,7 +67,11 @@ static void publish(struct upsert *u)
 
 /* --- passing on --- */
 
+/* Beyond it nobody is told: one user could make us call servers all day. */
+enum { PASSING_ON_MAX = 200 };
+
 struct reader {
+    struct frontd *f;
     char login[DM_LOGIN_MAX + 1];
     char server[SHINE_SERVER_LOGIN_MAX + 1];
 };
@@ -80,14 +84,22 @@ static void on_passed(void *ctx, const struct peer_answer *a)
     else
         log_info("profile_not_passed_on", LOG_S("login", r->login), LOG_S("peer", r->server),
                  LOG_I("status", a->status), LOG_S("error", a->error));
+    r->f->passing_on--;
     free(r);
 }
 
 static void pass_on(struct frontd *f, const struct profile *p, const struct store_route *to)
 {
+    if (f->passing_on >= PASSING_ON_MAX) {
+        log_info("profile_not_passed_on", LOG_S("login", p->user.login), LOG_S("peer", to->login),
+                 LOG_S("error", "too_many_at_once"));
+        return;
+    }
     json_t *payload = json_loads(p->record, 0, NULL);
     shine_assert(payload);
     struct reader *r = xnew(struct reader);
+    r->f = f;
+    f->passing_on++;
     memcpy(r->login, p->user.login, sizeof r->login);
     memcpy(r->server, to->login, sizeof r->server);
     peer_call(f->peers, to->login, to->url, PEER_NORMAL, "UpsertUserProfile", payload, 0, on_passed,

@@ -12,8 +12,9 @@ SET enable_memoize = off SET enable_material = off
 AS $$
 #variable_conflict use_column
 BEGIN
-    INSERT INTO user_event_heads (owner_login)
-    SELECT login FROM users WHERE login = p_login ON CONFLICT DO NOTHING;
+    INSERT INTO user_event_heads (owner_login, has_marks)
+    SELECT login, EXISTS (SELECT FROM read_marks r WHERE r.owner_login = p_login)
+    FROM users WHERE login = p_login ON CONFLICT DO NOTHING;
     PERFORM lock_heads(p_me, ARRAY[p_login]);
     IF NOT EXISTS (SELECT FROM users WHERE login = p_login) THEN
         RETURN QUERY SELECT 1, 0::bigint, 0::bigint, 0::bigint;

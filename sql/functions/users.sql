@@ -17,7 +17,7 @@ COMMENT ON FUNCTION get_user(text) IS 'One user with access servers, how long ag
 
 -- 0 added, 1 exists with this key, 2 exists with another key; nothing is changed in the last two.
 -- An imported record of somebody who is added here with the same key, to be served here, becomes a
--- local one: the user has come.
+-- local one: the user has come. Not if they have signed a profile: everybody else would go by that.
 CREATE OR REPLACE FUNCTION add_user(p_me text, p_login text, p_client_key text, p_enc_key text,
     p_enc_key_sig text, p_source text, p_servers text[], p_urls text[]) RETURNS integer
 LANGUAGE plpgsql
@@ -37,7 +37,8 @@ BEGIN
         SELECT client_key, source INTO v_old, v_source FROM users WHERE login = p_login;
         IF v_old <> p_client_key THEN
             RETURN 2;
-        ELSIF v_source = 'local' OR p_source <> 'local' OR NOT p_me = ANY (p_servers) THEN
+        ELSIF v_source = 'local' OR p_source <> 'local' OR NOT p_me = ANY (p_servers)
+              OR EXISTS (SELECT FROM user_profiles WHERE login = p_login) THEN
             RETURN 1;
         END IF;
         -- First the servers: they lock the head before the row.

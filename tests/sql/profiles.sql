@@ -1,6 +1,6 @@
 -- Signed profiles: the newest holds, wherever it comes from, and everything follows it at once.
 \ir support.psql
-SELECT plan(58);
+SELECT plan(60);
 SELECT make_users();
 -- A profile: `sig` is one letter, servers at their own addresses; `ahead` in ms, NULL = no limit.
 CREATE FUNCTION sign(l text, tm bigint, servers text[], sig text DEFAULT 'm', key text DEFAULT 'key', enc text DEFAULT NULL, ahead bigint DEFAULT NULL)
@@ -91,6 +91,9 @@ SELECT is(learn('new', 'partner', 'p', '{x,y}', 7, enc => 'E1'), '0 changed', 's
 SELECT is(shown('new') || profile('new'), 'partner x+y E17 m x+y', 'and the rest of the record');
 SELECT learn('new', 'partner', 'p', '{x,y}', 8, enc => 'E2', penc => 'E2'); SELECT learn('new', 'partner', 'p', '{x,y}', 8, enc => 'E1');
 SELECT is(shown('new'), 'partner x+y E2', 'a signed encryption key is not undone by an unsigned record');
+
+SELECT is(add_user('home', 'new', 'key', NULL, NULL, 'local', '{home}', '{wss://home/ws}'), 1, 'nor are the servers by adding the user here');
+SELECT is(shown('new'), 'partner x+y E2', 'who is where the profile says');
 
 -- Strangers
 SELECT is(learn('guess', 'provisional', 's', '{s}', 7), '0 changed', 'a stranger''s user, signed');
