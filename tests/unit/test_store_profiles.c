@@ -139,10 +139,11 @@ static void on_notify(void *ctx, const char *payload)
 
 static struct store_user uma(const char *one, const char *two)
 {
-    struct store_user u = {.login = "uma", .n_servers = two ? 2 : 1, .source = "local"};
+    struct store_user u = {.login = "uma", .source = "local"};
     memset(u.client_key, 7, sizeof u.client_key);
     const char *const names[] = {one, two};
-    for (unsigned i = 0; i < u.n_servers; i++) {
+    for (unsigned i = 0; i < 2 && names[i]; i++) {
+        u.n_servers++;
         (void)snprintf(u.servers[i].login, sizeof u.servers[i].login, "%s", names[i]);
         (void)snprintf(u.servers[i].url, sizeof u.servers[i].url, "wss://%s/ws", names[i]);
     }
