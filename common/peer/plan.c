@@ -1,50 +1,62 @@
 /*
  * When to dial. See plan.h.
  *
- * The limit is a leaky bucket kept as one time (the "virtual scheduling" of cell rates): each dial
- * moves `until_ms` on by one interval, and a dial may begin while `until_ms` is at most a burst
- * ahead of the clock.
+ * Dials are counted by tenths of a second. A token bucket would do with less, but a bucket that
+ * lets twenty begin at once lets forty begin within a second.
  *
  * Raises no failures.
  */
 #include "peer/plan.h"
 
 #include <sodium.h>
+#include <string.h>
 
-#define DIALS_MIN     8u     /* per second, and at once */
-#define PEERS_PER     20u    /* of so many peers one is dialled per second, if that is more */
+#define DIALS_MIN     20u /* in a second */
+#define PEERS_PER     10u /* one of so many peers is dialled in a second, if that is more */
+#define SLOT_MS       100
 #define FIRST_EACH_MS 100u   /* eager connections open at this pace ... */
 #define FIRST_MAX_MS  20000u /* ... or as fast as it takes to be ready in so long */
 #define AGAIN_MAX_MS  40000u
 #define STEP_MAX_MS   20000u /* a back-off of such steps and AGAIN_MAX_MS make 60 s */
 
-/* Per second, and at once. */
-static int64_t dials(unsigned n_peers)
+static unsigned dials_max(unsigned n_peers)
 {
     return n_peers / PEERS_PER > DIALS_MIN ? n_peers / PEERS_PER : DIALS_MIN;
 }
 
-/* The intervals of a burst: what may begin at once, less the dial that is asked for. */
-static int64_t ahead_ms(unsigned n_peers)
+/* Forget what is more than a second ago; returns how many are left. */
+static unsigned roll(struct dial_limit *l, int64_t now_ms)
 {
-    int64_t n = dials(n_peers);
-    return 1000 * (n - 1) / n;
+    int64_t slot = now_ms / SLOT_MS;
+    unsigned sum = 0;
+    if (slot >= l->slot + DIAL_SLOTS)
+        memset(l->count, 0, sizeof l->count);
+    else
+        for (int64_t i = l->slot + 1; i <= slot; i++)
+            l->count[i % DIAL_SLOTS] = 0;
+    l->slot = slot;
+    for (unsigned i = 0; i < DIAL_SLOTS; i++)
+        sum += l->count[i];
+    return sum;
 }
 
-uint32_t dial_limit_wait_ms(const struct dial_limit *l, int64_t now_ms, unsigned n_peers)
+uint32_t dial_limit_wait_ms(struct dial_limit *l, int64_t now_ms, unsigned n_peers)
 {
-    int64_t wait = l->until_ms - ahead_ms(n_peers) - now_ms;
-    return wait > 0 ? (uint32_t)wait : 0;
+    unsigned sum = roll(l, now_ms), most = dials_max(n_peers);
+    int64_t oldest = l->slot - DIAL_SLOTS + 1;
+    if (sum < most)
+        return 0;
+    /* Slots leave one by one; enough have left when the sum is below the bound. */
+    for (; sum >= most; oldest++)
+        sum -= l->count[(oldest + DIAL_SLOTS) % DIAL_SLOTS];
+    return (uint32_t)((oldest - 1 + DIAL_SLOTS) * SLOT_MS - now_ms);
 }
 
 bool dial_limit_take(struct dial_limit *l, int64_t now_ms, unsigned n_peers)
 {
-    if (dial_limit_wait_ms(l, now_ms, n_peers) > 0)
+    if (roll(l, now_ms) >= dials_max(n_peers))
         return false;
-    if (l->until_ms < now_ms)
-        l->until_ms = now_ms;
-    int64_t n = dials(n_peers);
-    l->until_ms += (1000 + n - 1) / n; /* rounded up: the bound holds */
+    l->count[l->slot % DIAL_SLOTS]++;
     return true;
 }
 

@@ -12,16 +12,19 @@
 
 #include "util/backoff.h"
 
-/* The dials of a process. All zero = none was made yet. */
+#define DIAL_SLOTS 11 /* tenths of a second: any whole second lies within them */
+
+/* The dials of a process in the last second. All zero = none was made yet. */
 struct dial_limit {
-    int64_t until_ms; /* the tokens taken last a steady stream of dials until then */
+    int64_t slot;               /* the tenth of a second of the newest count */
+    unsigned count[DIAL_SLOTS]; /* by slot, modulo their number */
 };
 
-/* May a dial begin now, in a pool of `n_peers`? Counts it if so. A second never holds more than 16
- * dials or a tenth of the peers, whichever is more; half of these may begin at once. */
+/* May a dial begin now, in a pool of `n_peers`? Counts it if so. A second never holds more than 20
+ * dials or a tenth of the peers, whichever is more; few peers never wait for each other. */
 bool dial_limit_take(struct dial_limit *l, int64_t now_ms, unsigned n_peers);
-/* When dial_limit_take() will say yes again, counted from `now_ms`. */
-uint32_t dial_limit_wait_ms(const struct dial_limit *l, int64_t now_ms, unsigned n_peers);
+/* When dial_limit_take() may say yes, counted from `now_ms`; 0 = now. */
+uint32_t dial_limit_wait_ms(struct dial_limit *l, int64_t now_ms, unsigned n_peers);
 
 /* How long a connection that nobody waits for (server.pool.eager) is left closed.
  *
