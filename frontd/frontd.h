@@ -12,6 +12,7 @@
 #include "daemon/daemon.h"
 #include "delivery/delivery.h"
 #include "directory/directory.h"
+#include "peer/auth.h"
 #include "peer/partners.h"
 #include "peer/peer.h"
 #include "rpc/dispatch.h"
@@ -26,6 +27,7 @@ struct frontd {
     struct store *store;         /* daemon->store */
     struct directory *directory;
     struct partners *partners; /* table sync_servers */
+    struct peer_auth *auth;    /* how this server proves who it is, and judges others */
     struct peer_pool *peers;
     struct delivery *delivery;
     struct pump *pump;
@@ -68,5 +70,10 @@ const char *frontd_source_of(struct rpc_call *call, const char *source_server_lo
 /* True if a key is known for this server login, so that its word alone is not enough; also while
  * sync_servers has not been read yet. */
 bool frontd_peer_key_known(const struct frontd *f, const char *server_login);
+/* True if the operator has blocked this server: nothing is accepted from it. */
+bool frontd_peer_blocked(const struct frontd *f, const char *server_login);
+/* The same of who calls: by its ServerHello, or by the name in the request (NULL or "" = none),
+ * believed or not. */
+bool frontd_caller_blocked(struct rpc_call *call, const char *source_server_login);
 
 #endif

@@ -41,6 +41,10 @@ void intake_start(struct intake *in)
 {
     if (!read_blobs(in))
         return;
+    if (frontd_caller_blocked(in->call, in->source)) {
+        refuse(in, RPC_PEER_BLOCKED, "this server accepts nothing from that one");
+        return;
+    }
     for (unsigned i = 0; i < in->n; i++) {
         struct store_copy *copy = &in->copies[i];
         enum dm_error e = dm_parse(copy->blob, copy->blob_len, &copy->c);
@@ -103,11 +107,11 @@ static void on_recipient(void *ctx, enum directory_result r, const struct direct
     find_users(in);
 }
 
-/* The server that this connection says it is: it may know users whom we do not. */
+/* The server that this connection is: it may know users whom we do not. */
 static const char *sender_of(const struct intake *in)
 {
-    const char *peer = session_peer(session_of(in->call));
-    return peer ? peer : "";
+    const char *source = frontd_source_of(in->call, NULL);
+    return source ? source : "";
 }
 
 static void find_users(struct intake *in)
@@ -149,8 +153,9 @@ static bool caller_is_server(const struct intake *in)
 {
     if (session_peer(session_of(in->call)))
         return true;
-    return in->source[0] != '\0' && (is_access_server(&in->author, in->source) ||
-                                     is_access_server(&in->recipient, in->source));
+    return in->source[0] != '\0' && !frontd_peer_key_known(in->f, in->source) &&
+           (is_access_server(&in->author, in->source) ||
+            is_access_server(&in->recipient, in->source));
 }
 
 /* Replication: the caller is a server of one of the two, and brings what may be from long ago. */

@@ -10,6 +10,7 @@
 #include "directory/record.h"
 #include "frontd/auth.h"
 #include "frontd/session.h"
+#include "peer/hello.h"
 #include "rpc/fields.h"
 #include "store/profiles.h"
 #include "util/base64.h"
@@ -47,12 +48,12 @@ void frontd_get_server_info(struct rpc_call *call)
         limit(c, "limits.maxAnswerBytes"), "inFlightPerConnection",
         limit(c, "limits.inFlightPerConnection"), "sessionsPerUser",
         limit(c, "limits.sessionsPerUser"), "maxFutureMs", limit(c, "dm.maxFutureMs"));
-    rpc_reply(call,
-              json_pack("{s:s, s:s, s:s, s:s, s:i, s:o, s:o}", "serverLogin",
-                        config_str(c, "server.SHiNE.login"), "url", config_str(c, "server.url"),
-                        "version", SHINE_VERSION, "description",
-                        config_str(c, "server.description"), "protocolVersion", PROTOCOL_VERSION,
-                        "capabilities", peer_capabilities(), "limits", limits));
+    rpc_reply(call, json_pack("{s:s, s:s, s:s, s:s, s:i, s:o, s:o}", "serverLogin",
+                              config_str(c, "server.SHiNE.login"), "url",
+                              config_str(c, "server.url"), "version", SHINE_VERSION, "description",
+                              config_str(c, "server.description"), "protocolVersion",
+                              PROTOCOL_VERSION, "capabilities",
+                              peer_capabilities(frontd_of(call)->auth), "limits", limits));
 }
 
 /* --- GetUser --- */

@@ -52,6 +52,7 @@ static void tombstone_store(struct send *s)
     list_init(&t->item.link);
     t->copy = s->in.copies[0];
     t->from_server = s->in.from_server;
+    t->source = s->source;
     t->max_future_ms = s->f->max_future_ms;
     t->session_id = s->session_id;
     t->done = tombstone_stored;

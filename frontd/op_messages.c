@@ -72,6 +72,7 @@ static void pair_store(struct send *s)
     p->in = s->in.copies[0];
     p->out = s->in.copies[1];
     p->from_server = s->in.from_server;
+    p->source = s->source;
     p->max_future_ms = s->f->max_future_ms;
     p->session_id = s->session_id;
     p->done = pair_stored;
@@ -123,6 +124,7 @@ static void incoming_store(struct send *s)
     struct store_incoming *p = &s->item.incoming;
     list_init(&p->item.link);
     p->in = s->in.copies[0];
+    p->source = s->source;
     p->done = incoming_stored;
     p->ctx = s;
     store_apply_incoming(s->f->store, p);

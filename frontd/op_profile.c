@@ -164,7 +164,7 @@ static void on_published(void *ctx, enum db_status st, const struct store_publis
             return;
         }
         u->looked_up = true;
-        const char *peer = session_peer(session_of(u->call));
+        const char *peer = frontd_source_of(u->call, NULL);
         directory_fetch_from(frontd_of(u->call)->directory, u->profile.user.login, peer ? peer : "",
                              on_looked_up, u);
         return;

@@ -72,6 +72,11 @@ static void send_store(struct intake *in)
         memcpy(s->session_id_copy, session, strlen(session) + 1);
         s->session_id = s->session_id_copy;
     }
+    const char *source = frontd_source_of(s->call, in->source);
+    if (source) {
+        memcpy(s->source_copy, source, strlen(source) + 1);
+        s->source = s->source_copy;
+    }
     s->kind->store(s);
 }
 

@@ -55,6 +55,8 @@ struct send {
     } item;
     struct send_result result;
     const char *session_id; /* of the caller; NULL = none */
+    const char *source;     /* the server it is believed to come from; NULL = none */
+    char source_copy[SHINE_SERVER_LOGIN_MAX + 1];
     char session_id_copy[SHINE_SESSION_ID_LEN + 1];
     char base_key[DM_BASE_KEY_MAX];
     char key[INTAKE_MAX][DM_MESSAGE_KEY_MAX]; /* of each container */

@@ -9,6 +9,7 @@
  */
 #include "frontd/session.h"
 
+#include "frontd/identity.h"
 #include "frontd/pump.h"
 #include "frontd/session_check.h"
 #include "frontd/session_internal.h"
@@ -37,6 +38,7 @@ static void free_if_unused(struct session *s)
     if (s->ws || s->in_flight > 0)
         return;
     sessions_removed(s);
+    identity_free(s);
     free(s);
 }
 

@@ -46,7 +46,9 @@ const char *session_peer(const struct session *s);
  * for a blocked server, and until sync_servers has been read. Ask anew for every request: operators
  * change that table while connections last. */
 bool session_peer_believed(const struct session *s);
-/* It said to be `server_login`. */
+/* True if it proved to be session_peer() by a key that is known for that login now. */
+bool session_peer_proven(const struct session *s);
+/* It said to be `server_login`; nothing is proved any more. */
 void session_set_peer(struct session *s, const char *server_login);
 
 /* --- log-in (op_auth.c) --- */

@@ -10,7 +10,7 @@
 #include "util/map.h"
 
 #define SESSION_REMOTE_MAX 63
-enum { SESSION_CLOSE_GOING_AWAY = 1001, SESSION_CLOSE_LOST = 1012 };
+enum { SESSION_CLOSE_GOING_AWAY = 1001, SESSION_CLOSE_REFUSED = 1008, SESSION_CLOSE_LOST = 1012 };
 
 struct nonce {
     char text[SESSION_NONCE_LEN + 1]; /* "" = none outstanding */
@@ -32,7 +32,7 @@ struct session {
     char login[DM_LOGIN_MAX + 1];
     char id[SHINE_SESSION_ID_LEN + 1];
     int64_t generation;
-    char peer[SHINE_SERVER_LOGIN_MAX + 1];
+    struct session_claim *claim; /* what it said in ServerHello (identity.c); NULL = nothing */
     char remote[SESSION_REMOTE_MAX + 1];
     struct nonce nonces[SESSION_NONCE_KINDS];
     struct pump_member member;

@@ -125,6 +125,7 @@ static void open_parts(struct worker *w, struct daemon *d)
     f->directory = directory_new(f->loop, f->store, config_int(c, "directory.ttlSeconds") * 1000,
                                  MISSING_TTL_MS, DIRECTORY_ENTRIES);
     f->partners = w->peers->partners;
+    f->auth = w->peers->auth;
     f->peers = w->peers->pool;
     /* Without a name of our own we cannot call anybody. */
     if (*f->server_login && config_bool(c, "sync.importUserProfileFromPartner.enabled"))

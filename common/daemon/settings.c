@@ -7,6 +7,7 @@
 
 #include "dm/container.h"
 #include "net/ws.h"
+#include "peer/open.h"
 #include "util/mem.h"
 
 #include <arpa/inet.h>
@@ -34,6 +35,9 @@
 const struct config_key settings_keys[] = {
     STR("server.SHiNE.login", "", "login of this server; without it only account look-ups work"),
     STR("server.url", "", "address of this server for clients and other servers, wss://HOST[:PORT]/ws"),
+    STR("server.urlAliases", "", "further addresses under which other servers dial this one: URLs with commas between"),
+    STR("server.keyFile", "", "key by which this server proves who it is: the two lines that shinectl keygen prints"),
+    ENUM("server.auth", "known", "require|known|trust", "other servers that are believed: who proves a key; also who has none known here; everybody"),
     STR("server.description", "", "a line about this server, shown by GetServerInfo"),
 
     STR("listen", "0.0.0.0:443", "TLS sockets of frontd: ADDR:PORT[, ADDR:PORT]"),
@@ -159,7 +163,13 @@ static char *check_server(const struct config *c)
     if (*text && !ws_url_parse(text, &url))
         return xasprintf("%s: server.url must be wss://HOST[:PORT][/PATH], at most 255 characters",
                          config_origin(c, "server.url"));
-    return NULL;
+    if (*config_str(c, "server.keyFile") && (!*login || !*text))
+        return xasprintf("%s: server.keyFile needs server.SHiNE.login and server.url: a proof "
+                         "names both",
+                         config_origin(c, "server.keyFile"));
+    char *error = NULL;
+    peer_auth_free(peer_auth_open(c, &error));
+    return error;
 }
 
 static char *check_listening(const struct config *c)

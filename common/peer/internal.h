@@ -12,6 +12,7 @@
 #define SHINE_PEER_INTERNAL_H
 
 #include "net/ws.h"
+#include "peer/hello.h"
 #include "peer/partners.h"
 #include "peer/peer.h"
 #include "peer/plan.h"
@@ -56,6 +57,7 @@ struct peer {
 
     unsigned max_in_flight; /* as agreed by the hello */
     bool legacy;            /* it knows no ServerHello */
+    unsigned capabilities;  /* what it listed in its last answer to one */
     struct list lanes[PEER_LANES], flight;
     unsigned n_lane[PEER_LANES], n_queued, n_flight;
     unsigned n_lane_flight[PEER_LANES];

@@ -17,47 +17,18 @@
 #include "util/log.h"
 #include "util/mem.h"
 
-#define HELLO_ID "server-hello-001"
-
-/* What this side can do, as said in ServerHello. An entry here switches the feature on. */
-static const char *const capabilities[] = {"connection-pool", "dm-sync", "settings-sync",
-                                           "dm-status-batch"};
+/* The first ServerHello of a connection, and the one with our proof. */
+#define HELLO_ID       "server-hello-001"
+#define HELLO_PROOF_ID "server-hello-002"
 
 struct peer_link {
     struct peer_pool *pool;
     struct peer *peer; /* NULL once let go */
     struct ws_conn *ws;
     bool private_ok, address_refused;
+    struct peer_hello hello;
+    const char *hello_id; /* of the request that is open while the state is HELLO */
 };
-
-static bool we_list(const char *capability)
-{
-    for (size_t i = 0; i < sizeof capabilities / sizeof *capabilities; i++)
-        if (strcmp(capabilities[i], capability) == 0)
-            return true;
-    return false;
-}
-
-json_t *peer_capabilities(void)
-{
-    json_t *list = json_array();
-    for (size_t i = 0; i < sizeof capabilities / sizeof *capabilities; i++)
-        (void)json_array_append_new(list, json_string(capabilities[i]));
-    return list;
-}
-
-static bool answer_lists(const json_t *payload, const char *capability)
-{
-    const json_t *list = json_object_get(payload, "capabilities");
-    size_t i;
-    const json_t *v;
-    json_array_foreach(list, i, v) {
-        const char *s = json_string_value(v);
-        if (s && strcmp(s, capability) == 0)
-            return true;
-    }
-    return false;
-}
 
 void peer_link_drop(struct peer *p, int code, const char *reason)
 {
@@ -90,43 +61,47 @@ static void hello_failed(struct peer *p, const char *reason)
     peer_connection_over(p, reason);
 }
 
-static void hello_answered(struct peer *p, const struct rpc_answer *a)
+static void hello_send(struct peer_link *l, const char *id)
 {
-    if (a->status == 400 && strcmp(a->error, "UNKNOWN_OP") == 0) {
-        peer_ready(p, true, false);
-        return;
-    }
-    const char *who = json_string_value(json_object_get(a->payload, "serverLogin"));
-    if (a->status < 200 || a->status > 299 ||
-        !json_is_true(json_object_get(a->payload, "accepted"))) {
-        log_warn("peer_hello_refused", LOG_S("peer", p->login), LOG_I("status", a->status));
-        hello_failed(p, "hello_refused");
-    } else if (!who || strcmp(who, p->login) != 0) {
-        /* Only the length of what it calls itself: the text is a stranger's, and unbounded. */
-        log_warn("peer_wrong_login", LOG_S("peer", p->login), LOG_S("url", p->url),
-                 LOG_I("answered_bytes", who ? strlen(who) : 0));
-        hello_failed(p, "wrong_server_login");
-    } else {
-        peer_ready(p, false, we_list("pipelining") && answer_lists(a->payload, "pipelining"));
+    json_t *payload = peer_hello_payload(&l->hello);
+    size_t len;
+    char *text = rpc_request_text("ServerHello", id, payload, &len);
+    json_decref(payload);
+    l->hello_id = id;
+    if (!ws_send_text(l->ws, text, len))
+        hello_failed(l->peer, "hello_not_sent");
+    free(text);
+}
+
+static void hello_answered(struct peer_link *l, const struct rpc_answer *a)
+{
+    struct peer *p = l->peer;
+    const struct peer_hello *h = &l->hello;
+    const char *reason;
+    switch (peer_hello_answered(&l->hello, a, &reason)) {
+    case PEER_HELLO_SECOND:
+        hello_send(l, HELLO_PROOF_ID);
+        break;
+    case PEER_HELLO_FAILED:
+        hello_failed(p, reason);
+        break;
+    case PEER_HELLO_DONE:
+        p->capabilities = h->capabilities;
+        peer_ready(p, h->legacy,
+                   peer_lists(h->auth, "pipelining") &&
+                       peer_capabilities_have(h->capabilities, "pipelining"));
+        break;
     }
 }
 
 static void on_open(struct ws_conn *conn, void *ctx)
 {
     struct peer_link *l = ctx;
-    struct peer *p = l->peer;
-    if (!p)
+    (void)conn;
+    if (!l->peer)
         return;
-    json_t *hello = json_pack("{s:s, s:i, s:o}", "serverLogin", l->pool->cfg.server_login,
-                              "protocolVersion", 1, "capabilities", peer_capabilities());
-    shine_assert(hello);
-    size_t len;
-    char *text = rpc_request_text("ServerHello", HELLO_ID, hello, &len);
-    json_decref(hello);
-    peer_set_state(p, PEER_HELLO);
-    if (!ws_send_text(conn, text, len))
-        hello_failed(p, "hello_not_sent");
-    free(text);
+    peer_set_state(l->peer, PEER_HELLO);
+    hello_send(l, HELLO_ID);
 }
 
 static void on_message(struct ws_conn *conn, void *ctx, const char *text, size_t len)
@@ -143,8 +118,8 @@ static void on_message(struct ws_conn *conn, void *ctx, const char *text, size_t
     struct rpc_answer a;
     if (!rpc_answer_parse(text, len, &a))
         return;
-    if (!a.is_event && strcmp(a.request_id, HELLO_ID) == 0)
-        hello_answered(p, &a);
+    if (!a.is_event && strcmp(a.request_id, l->hello_id) == 0)
+        hello_answered(l, &a);
     rpc_answer_free(&a);
 }
 
@@ -203,6 +178,7 @@ bool peer_link_dial(struct peer *p, const char **reason)
     l->peer = p;
     /* The operator has written a partner's address, strangers the others. */
     l->private_ok = pool->cfg.allow_private_addresses || p->partner;
+    peer_hello_begin(&l->hello, pool->cfg.auth, pool->cfg.server_login, p->login, &url);
     p->link = l;
     peer_pool_ref(pool);
     l->ws = ws_dial(pool->loop, &url, pool->cfg.tls, &pool->limits, &callbacks, l);

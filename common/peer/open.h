@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <uv.h>
 
+#include "peer/auth.h"
 #include "peer/partners.h"
 #include "peer/peer.h"
 #include "peer/report.h"
@@ -16,6 +17,7 @@
 
 struct peers {
     struct partners *partners;
+    struct peer_auth *auth; /* how this server proves who it is, and judges others */
     struct peer_pool *pool;
     struct peer_report *report;
     /* Private. */
@@ -25,8 +27,12 @@ struct peers {
     void *closed_ctx;
 };
 
-/* NULL if the configuration cannot be used (tls.caFile; logged). `config` and `store` are borrowed
- * until the close callback. */
+/* What `server.auth`, `server.keyFile`, `server.url` and `server.urlAliases` say. NULL with *error
+ * as of peer_auth_new(). */
+struct peer_auth *peer_auth_open(const struct config *config, char **error);
+
+/* NULL if the configuration cannot be used (tls.caFile, server.keyFile; logged). `config` and
+ * `store` are borrowed until the close callback. */
 struct peers *peers_open(uv_loop_t *loop, const struct config *config, struct store *store);
 /* End every call and connection, and free all; `on_closed` follows, before the database may be
  * closed. */

@@ -31,6 +31,7 @@
 #include "net/tls.h"
 
 struct partners;
+struct peer_auth;
 struct peer_pool;
 struct store;
 
@@ -49,6 +50,8 @@ struct peer_config {
                                   closed before it; borrowed, NULL = there are none */
     struct store *store;       /* to ask which peers users still name; borrowed, NULL = all */
     bool eager;                /* connect to all known peers, not only to those that are called */
+    const struct peer_auth *auth; /* how servers prove who they are; borrowed, NULL = no proofs
+                                     are made or asked for */
 };
 
 enum peer_result {
@@ -116,13 +119,14 @@ struct peer_standing {
 };
 struct peer_standing peer_pool_state(const struct peer_pool *p, const char *login, const char *url);
 
+/* True if that peer listed this capability (one that hello.c has a name for) when it was last
+ * greeted; false if it never was. */
+bool peer_pool_lists(const struct peer_pool *p, const char *login, const char *url,
+                     const char *capability);
+
 /* A server has made contact as `login`, proven or not: if dials to it fail, one is made now, but
  * not more than one per peer in 30 s for this reason. That it reaches us does not mean that we
  * reach it: nothing else changes. */
 void peer_pool_heard_from(struct peer_pool *p, const char *login);
-
-/* What this side can do, as a new array: for our own ServerHello and for the answer to another's.
- */
-json_t *peer_capabilities(void);
 
 #endif

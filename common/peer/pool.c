@@ -239,13 +239,27 @@ void peer_call(struct peer_pool *pool, const char *login, const char *url, enum 
 
 /* --- what others ask and tell --- */
 
+static const struct peer *find_peer(const struct peer_pool *pool, const char *login,
+                                    const char *url)
+{
+    char *key = key_of(partner_of(pool, login), login, url);
+    const struct peer *p = map_get(pool->by_key, key);
+    free(key);
+    return p;
+}
+
+bool peer_pool_lists(const struct peer_pool *pool, const char *login, const char *url,
+                     const char *capability)
+{
+    const struct peer *p = find_peer(pool, login, url);
+    return p && peer_capabilities_have(p->capabilities, capability);
+}
+
 struct peer_standing peer_pool_state(const struct peer_pool *pool, const char *login,
                                      const char *url)
 {
     const struct partner *partner = partner_of(pool, login);
-    char *key = key_of(partner, login, url);
-    const struct peer *p = map_get(pool->by_key, key);
-    free(key);
+    const struct peer *p = find_peer(pool, login, url);
     struct peer_standing s = {.blocked = partner && partner->blocked};
     if (p) {
         s.connected = p->state == PEER_READY;

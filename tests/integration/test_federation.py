@@ -376,10 +376,11 @@ async def test_hellos_said_to_us(alpha, net):
     answer = await c.call("ServerHello", hello)
     assert answer["accepted"] is True and answer["serverLogin"] == "alpha"
     assert answer["protocolVersion"] == 1 and isinstance(answer["capabilities"], list)
-    more = {"extra": [1], "helloNonce": "bm9uY2U=", **hello, "capabilities": []}
+    more = {"extra": [1], **hello, "capabilities": []}
     assert (await c.call("ServerHello", more))["accepted"] is True
-    answer = await c.start("ServerHello", {})
-    assert (answer.status, answer.error) == (400, "BAD_FIELDS")
+    for bad in ({}, {**hello, "helloNonce": "bm9uY2U=", "dialledHost": "x:1"}):
+        answer = await c.start("ServerHello", bad)
+        assert (answer.status, answer.error) == (400, "BAD_FIELDS")
     assert await c.call("Ping", {"ts": 1}) == {"ts": 1}
 
 

@@ -41,6 +41,7 @@ static struct {
     struct rpc_table *ops;
     struct rpc_conn conn;
     const char *peer, *session_id;
+    const char *key_known_of, *blocked; /* a server login each */
 
     struct known_user alice, bob;
     bool directory_down;
@@ -105,6 +106,19 @@ const char *frontd_source_of(struct rpc_call *call, const char *source_server_lo
     if (t.peer)
         return t.peer;
     return source_server_login && *source_server_login ? source_server_login : NULL;
+}
+
+bool frontd_peer_key_known(const struct frontd *f, const char *server_login)
+{
+    (void)f;
+    return t.key_known_of && strcmp(server_login, t.key_known_of) == 0;
+}
+
+bool frontd_caller_blocked(struct rpc_call *call, const char *source_server_login)
+{
+    (void)call;
+    return t.blocked && ((t.peer && strcmp(t.peer, t.blocked) == 0) ||
+                         strcmp(source_server_login, t.blocked) == 0);
 }
 
 /* The only key that alice had before. */

@@ -125,9 +125,11 @@ static void answer_hello(struct fake_server *s, struct ws_conn *conn, const stru
     size_t len;
     switch (s->hello) {
     case FAKE_HELLO_OK: {
-        json_t *p =
-            json_pack("{s:b, s:s, s:i, s:[s, s]}", "accepted", 1, "serverLogin", s->login,
-                      "protocolVersion", 1, "capabilities", "connection-pool", "pipelining");
+        json_t *p = json_pack("{s:b, s:s, s:i, s:[s]}", "accepted", 1, "serverLogin", s->login,
+                              "protocolVersion", 1, "capabilities", "connection-pool");
+        if (s->pipelining)
+            (void)json_array_append_new(json_object_get(p, "capabilities"),
+                                        json_string("pipelining"));
         char *text = rpc_answer_ok(r->op, r->request_id, p, &len);
         json_decref(p);
         send_and_free(conn, text, len);

@@ -97,7 +97,7 @@ static void test_both_fail(void **state)
     assert_int_equal(STORE_ATTEMPT_FAILED, x->store.last.outcome);
     assert_string_equal("", x->store.via);
     assert_non_null(strstr(x->store.error, "server_a: answered 403 LOCAL_SERVER_NOT_ACCESS"));
-    assert_non_null(strstr(x->store.error, "server_b: hello_refused"));
+    assert_non_null(strstr(x->store.error, "server_b: wrong_host"));
     assert_int_equal(DM_STATE_ACCEPTED, x->report.state);
 }
 

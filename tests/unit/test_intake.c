@@ -147,6 +147,52 @@ static void test_only_access_servers_are_believed(void **state)
     }
 }
 
+static void test_a_name_with_a_known_key_makes_no_server(void **state)
+{
+    (void)state;
+    t.key_known_of = "server_c";
+    send_mixed_revisions("server_c");
+    assert_refused("PAIR_MISMATCH");
+    send_mixed_revisions("server_b");
+    assert_true(t.pair->from_server);
+    stored(DM_STATE_DELIVERED, false);
+}
+
+/* Before anything is parsed or looked up. */
+static void test_a_blocked_server_is_refused_first(void **state)
+{
+    (void)state;
+    t.blocked = "server_c";
+    send_pair(xstrdup("AAAA"), xstrdup("AAAA"), "server_c");
+    assert_refused("PEER_BLOCKED");
+    t.peer = "server_c";
+    send_plain();
+    assert_refused("PEER_BLOCKED");
+    assert_int_equal(t.fetches, 0);
+}
+
+static void test_the_source_goes_to_the_store(void **state)
+{
+    (void)state;
+    send_plain();
+    assert_null(t.pair->source);
+    stored(DM_STATE_DELIVERED, false);
+    send_pair(container(DM_TEXT_IN, 0, 5, alice_seed), container(DM_TEXT_OUT, 0, 5, alice_seed),
+              "server_c");
+    assert_string_equal(t.pair->source, "server_c");
+    stored(DM_STATE_DELIVERED, false);
+    t.peer = "server_x";
+    char *in = container(DM_TEXT_IN, 0, 5, alice_seed);
+    call("ReceiveIncomingMessage",
+         json_pack("{s:s, s:s}", "incomingBlobB64", in, "sourceServerLogin", "server_c"));
+    free(in);
+    assert_string_equal(t.incoming->source, "server_x");
+    struct store_incoming *p = t.incoming;
+    t.incoming = NULL;
+    p->verdict = STORE_OK;
+    p->done(p, DB_OK);
+}
+
 static void test_hello_makes_a_server(void **state)
 {
     (void)state;
@@ -198,6 +244,9 @@ int main(void)
         T(test_peer_is_named_to_the_directory),
         T(test_each_copy_must_be_signed),
         T(test_only_access_servers_are_believed),
+        T(test_a_name_with_a_known_key_makes_no_server),
+        T(test_a_blocked_server_is_refused_first),
+        T(test_the_source_goes_to_the_store),
         T(test_hello_makes_a_server),
         T(test_bodies),
         T(test_never_two_messages),

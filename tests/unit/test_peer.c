@@ -20,7 +20,7 @@ static void test_hello_then_call(void **state)
     assert_string_equal("", x->e[0].error);
     assert_true(x->e[0].written);
     json_t *want = json_pack("{s:s, s:i, s:o}", "serverLogin", "server1", "protocolVersion", 1,
-                             "capabilities", peer_capabilities());
+                             "capabilities", peer_capabilities(NULL));
     assert_true(json_equal(want, x->server.hello_payload));
     json_decref(want);
     /* The next call uses the same connection. */
@@ -81,7 +81,7 @@ static void test_hello_refused(void **state)
     call(x, 0, "Echo");
     wait_end(x, 0);
     assert_int_equal(PEER_UNREACHABLE, x->e[0].result);
-    assert_string_equal("hello_refused", x->e[0].error);
+    assert_string_equal("wrong_host", x->e[0].error);
 }
 
 static void test_hello_unanswered(void **state)
@@ -226,10 +226,14 @@ static void test_pipelined_answers_out_of_order(void **state)
 {
     struct fixture *x = *state;
     x->server.on_request = script;
+    x->server.pipelining = true;
+    x->cfg.max_in_flight_per_peer = 3;
     start(x);
     call(x, 0, "Echo");
     wait_end(x, 0);
-    the_peer(x)->max_in_flight = 3; /* as if both sides listed `pipelining` */
+    assert_true(peer_pool_lists(x->pool, "server2", x->server.url, "pipelining"));
+    assert_false(peer_pool_lists(x->pool, "server2", x->server.url, "dm-sync"));
+    assert_false(peer_pool_lists(x->pool, "server3", x->server.url, "pipelining"));
     call_lane(x, 1, "Hold", PEER_REALTIME, 300);
     for (unsigned i = 2; i <= 4; i++)
         call(x, i, "Hold");
