@@ -42,6 +42,7 @@ static struct peer_pool *open_pool(uv_loop_t *loop, const struct config *c, stru
         .max_in_flight_per_peer = (uint32_t)config_int(c, "server.pool.maxInFlightPerPeer"),
         .allow_private_addresses = config_bool(c, "server.pool.allowPrivateAddresses"),
         .max_peers = (uint32_t)config_int(c, "server.pool.maxPeers"),
+        .dials_per_second = (uint32_t)config_int(c, "server.pool.dialsPerSecond"),
         .partners = p->partners,
         .store = store,
         .auth = p->auth,

@@ -46,6 +46,7 @@ struct peer_config {
                                         (net/address.h) and not those of partners, are refused */
     uint32_t max_peers;              /* the least recently used one without calls makes room for a
                                         new one; 0 = 1,000 */
+    uint32_t dials_per_second;       /* for a pool of few peers (plan.h); 0 = 20 */
     struct partners *partners; /* calls wait until it is loaded; the pool is its watcher, and is
                                   closed before it; borrowed, NULL = there are none */
     struct store *store;       /* to ask which peers users still name; borrowed, NULL = all */

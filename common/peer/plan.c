@@ -11,7 +11,6 @@
 #include <sodium.h>
 #include <string.h>
 
-#define DIALS_MIN     20u /* in a second */
 #define PEERS_PER     10u /* one of so many peers is dialled in a second, if that is more */
 #define SLOT_MS       100
 #define FIRST_EACH_MS 100u   /* eager connections open at this pace ... */
@@ -19,9 +18,9 @@
 #define AGAIN_MAX_MS  40000u
 #define STEP_MAX_MS   20000u /* a back-off of such steps and AGAIN_MAX_MS make 60 s */
 
-static unsigned dials_max(unsigned n_peers)
+unsigned dial_limit_most(unsigned least, unsigned n_peers)
 {
-    return n_peers / PEERS_PER > DIALS_MIN ? n_peers / PEERS_PER : DIALS_MIN;
+    return n_peers / PEERS_PER > least ? n_peers / PEERS_PER : least;
 }
 
 /* Forget what is more than a second ago; returns how many are left. */
@@ -40,9 +39,9 @@ static unsigned roll(struct dial_limit *l, int64_t now_ms)
     return sum;
 }
 
-uint32_t dial_limit_wait_ms(struct dial_limit *l, int64_t now_ms, unsigned n_peers)
+uint32_t dial_limit_wait_ms(struct dial_limit *l, int64_t now_ms, unsigned most)
 {
-    unsigned sum = roll(l, now_ms), most = dials_max(n_peers);
+    unsigned sum = roll(l, now_ms);
     int64_t oldest = l->slot - DIAL_SLOTS + 1;
     if (sum < most)
         return 0;
@@ -52,9 +51,9 @@ uint32_t dial_limit_wait_ms(struct dial_limit *l, int64_t now_ms, unsigned n_pee
     return (uint32_t)((oldest - 1 + DIAL_SLOTS) * SLOT_MS - now_ms);
 }
 
-bool dial_limit_take(struct dial_limit *l, int64_t now_ms, unsigned n_peers)
+bool dial_limit_take(struct dial_limit *l, int64_t now_ms, unsigned most)
 {
-    if (roll(l, now_ms) >= dials_max(n_peers))
+    if (roll(l, now_ms) >= most)
         return false;
     l->count[l->slot % DIAL_SLOTS]++;
     return true;

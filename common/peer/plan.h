@@ -20,11 +20,13 @@ struct dial_limit {
     unsigned count[DIAL_SLOTS]; /* by slot, modulo their number */
 };
 
-/* May a dial begin now, in a pool of `n_peers`? Counts it if so. A second never holds more than 20
- * dials or a tenth of the peers, whichever is more; few peers never wait for each other. */
-bool dial_limit_take(struct dial_limit *l, int64_t now_ms, unsigned n_peers);
+/* How many dials a second may hold, in a pool of `n_peers`: `least` (20 by default) or a tenth of
+ * the peers, whichever is more. Few peers never wait for each other. */
+unsigned dial_limit_most(unsigned least, unsigned n_peers);
+/* May a dial begin now, where a second may hold `most`? Counts it if so. */
+bool dial_limit_take(struct dial_limit *l, int64_t now_ms, unsigned most);
 /* When dial_limit_take() may say yes, counted from `now_ms`; 0 = now. */
-uint32_t dial_limit_wait_ms(struct dial_limit *l, int64_t now_ms, unsigned n_peers);
+uint32_t dial_limit_wait_ms(struct dial_limit *l, int64_t now_ms, unsigned most);
 
 /* How long a connection that nobody waits for (server.pool.eager) is left closed.
  *

@@ -15,6 +15,7 @@
 #define BACKOFF_MAX_MS    60000
 #define PROBE_MS          30000
 #define MAX_PEERS_DEFAULT 1000
+#define DIALS_DEFAULT     20
 #define SEND_BUFFER_MAX   ((size_t)8 << 20)
 
 /* --- the pool's life --- */
@@ -28,6 +29,8 @@ struct peer_pool *peer_pool_new(uv_loop_t *loop, const struct peer_config *cfg)
     pool->cfg.server_login = pool->server_login;
     if (pool->cfg.max_peers == 0)
         pool->cfg.max_peers = MAX_PEERS_DEFAULT;
+    if (pool->cfg.dials_per_second == 0)
+        pool->cfg.dials_per_second = DIALS_DEFAULT;
     if (pool->cfg.max_in_flight_per_peer == 0)
         pool->cfg.max_in_flight_per_peer = 1;
     pool->limits = ws_limits_default;

@@ -101,14 +101,14 @@ static struct peer *next_turn(const struct peer_pool *pool)
 /* How long until somebody may dial; -1 = nobody wants to, or it is not known who may. */
 static int64_t dial_turns(struct peer_pool *pool)
 {
-    unsigned n = (unsigned)map_size(pool->by_key);
+    unsigned most = dial_limit_most(pool->cfg.dials_per_second, (unsigned)map_size(pool->by_key));
     int64_t now = clock_mono_ms();
     struct peer *p;
     if (pool->cfg.partners && !partners_loaded(pool->cfg.partners))
         return -1;
     while ((p = next_turn(pool))) {
-        if (!dial_limit_take(&pool->limit, now, n))
-            return dial_limit_wait_ms(&pool->limit, now, n);
+        if (!dial_limit_take(&pool->limit, now, most))
+            return dial_limit_wait_ms(&pool->limit, now, most);
         peer_dial(p);
     }
     return -1;

@@ -12,11 +12,12 @@ from .server import WatchedServer
 
 REPO = Path(__file__).resolve().parents[2]
 
-# Tests make hundreds of users and thousands of requests from one address.
+# Tests make hundreds of users, thousands of requests from one address, and many false servers.
 TEST_SETTINGS: Dict[str, Any] = {
     "frontd.workers": 2,
     "directory.addUser": "open",
     "log.level": "debug",
+    "server.pool.dialsPerSecond": 1000,
 }
 
 
