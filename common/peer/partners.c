@@ -19,7 +19,7 @@
 #include "util/map.h"
 #include "util/mem.h"
 
-#define FIRST_RETRY_MS 500 /* until the table was read once */
+#define FIRST_RETRY_MS 50 /* until the table was read once: no server is believed before */
 
 struct partners {
     struct store *store;
