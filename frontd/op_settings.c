@@ -3,7 +3,6 @@
  *
  * Raises: environment (answered).
  */
-#include "frontd/auth.h"
 #include "frontd/frontd.h"
 #include "frontd/ops.h"
 #include "frontd/pump.h"
@@ -12,7 +11,6 @@
 #include "store/sync.h"
 #include "util/mem.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,15 +19,6 @@ enum {
     ITEM_OVERHEAD = 192,
     NAMES_MAX = 1000, /* of one request */
 };
-
-/* The signed text must be unambiguous: no ':' in a name. */
-static bool name_valid(const char *name)
-{
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-                                  "0123456789_./-";
-    size_t n = strlen(name);
-    return n > 0 && n <= SHINE_SETTING_NAME_MAX && strspn(name, letters) == n;
-}
 
 /* --- UpsertUserSetting --- */
 
@@ -82,11 +71,8 @@ static void on_key(void *ctx, enum directory_result r, const struct directory_us
 static void upsert_verify(struct upsert *u, const struct directory_user *user)
 {
     struct frontd *f = frontd_of(u->call);
-    char *text = xasprintf("SHiNE_USER_SETTING:%s:%s:%" PRId64 ":%s", u->login, u->setting.name,
-                           u->setting.time_ms, u->setting.value);
-    bool ok = auth_verify(text, u->setting.sig, user->client_key);
-    free(text);
-    if (ok) {
+    const struct store_setting *s = &u->setting;
+    if (dm_setting_verify(u->login, s->name, s->time_ms, s->value, s->sig, user->client_key)) {
         struct store_new_settings p = {
             .login = u->login,
             .items = &u->setting,
@@ -110,14 +96,14 @@ void frontd_upsert_user_setting(struct rpc_call *call)
     struct frontd *f = frontd_of(call);
     struct rpc_fields fields = rpc_fields_of(rpc_payload(call));
     struct store_setting s = {.value = NULL};
-    if (!rpc_str(&fields, "name", SHINE_SETTING_NAME_MAX, &s.name) ||
-        !rpc_str_opt(&fields, "value", SHINE_SETTING_VALUE_MAX, &s.value) ||
+    if (!rpc_str(&fields, "name", DM_SETTING_NAME_MAX, &s.name) ||
+        !rpc_str_opt(&fields, "value", DM_SETTING_VALUE_MAX, &s.value) ||
         !rpc_int(&fields, "timeMs", 0, DM_INT_MAX, &s.time_ms) ||
         !rpc_bytes(&fields, "signatureB64", s.sig, sizeof s.sig)) {
         rpc_fail(call, RPC_BAD_FIELDS, fields.problem);
         return;
     }
-    if (!s.value || !name_valid(s.name)) {
+    if (!s.value || !dm_setting_name_valid(s.name)) {
         rpc_fail(call, RPC_BAD_FIELDS,
                  s.value ? "name must be [A-Za-z0-9_./-]{1,128}" : "value is missing");
         return;
@@ -184,7 +170,7 @@ static bool read_names(struct rpc_call *call, struct rpc_fields *fields, const c
     const char **out = xcalloc(json_array_size(list) + 1, sizeof *out);
     json_array_foreach(list, i, name) {
         const char *s = json_string_value(name);
-        ok = ok && s && name_valid(s);
+        ok = ok && s && dm_setting_name_valid(s);
         out[(*n)++] = s;
     }
     if (ok) {
@@ -204,7 +190,7 @@ void frontd_get_user_settings(struct rpc_call *call)
     struct store_settings_query q = {.login = session_login(session_of(call)), .after = ""};
     const char **names;
     size_t room = f->max_answer_bytes - PAGE_OVERHEAD;
-    if (!rpc_str_opt(&fields, "afterName", SHINE_SETTING_NAME_MAX, &q.after)) {
+    if (!rpc_str_opt(&fields, "afterName", DM_SETTING_NAME_MAX, &q.after)) {
         rpc_fail(call, RPC_BAD_FIELDS, fields.problem);
         return;
     }

@@ -216,7 +216,7 @@ static void on_settings_page(void *ctx, enum db_status st, enum store_pull_verdi
     for (size_t i = 0; i < n; i++) {
         const struct store_setting *s = &rows[i].setting;
         /* The store counted bytes of values; escapes may take six times as many. */
-        size_t bytes = json_out_string_len(s->value) + ITEM_OVERHEAD + 2 * SHINE_SETTING_NAME_MAX;
+        size_t bytes = json_out_string_len(s->value) + ITEM_OVERHEAD + 2 * DM_SETTING_NAME_MAX;
         if (i > 0 && json_out_len(&o) + bytes + PAGE_OVERHEAD > FRAME_MAX) {
             more = true;
             break;
@@ -237,7 +237,7 @@ static void on_settings_page(void *ctx, enum db_status st, enum store_pull_verdi
 
 void frontd_user_settings_sync_batch(struct rpc_call *call)
 {
-    struct pull *p = pull_new(call, "afterName", SHINE_SETTING_NAME_MAX);
+    struct pull *p = pull_new(call, "afterName", DM_SETTING_NAME_MAX);
     if (p)
         store_sync_settings_page(frontd_of(call)->store, &p->ask, on_settings_page, p);
 }

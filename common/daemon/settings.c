@@ -94,6 +94,8 @@ const struct config_key settings_keys[] = {
     ENUM("directory.addUser", "off", "off|open", "who may add users: nobody, or every client"),
     BOOL("directory.addUserProof", "true", "AddUser must be signed by the key that is added"),
     INT("directory.ttlSeconds", "900", 1, 86400, "how long a user's key is kept in memory, and a record of another server's user is taken for current"),
+    INT("sync.intervalMs", "21600000", 1000, 604800000, "what second servers hold for our users is fetched so often"),
+    INT("sync.maxTurnMs", "600000", 1000, 86400000, "one user holds up the others of the same second server so long at most"),
     BOOL("sync.importUserProfileFromPartner.enabled", "true", "look unknown users up at partner servers, and at the server that writes for them"),
 
     INT("events.retentionDays", "30", 1, 36500, "how long events are kept for devices that were away"),

@@ -99,7 +99,7 @@ void store_add_bytes(struct db_params *p, struct db_batch_item *const *items, si
     db_array_begin(p, DB_BYTEA_ARRAY, n * per);
     for (size_t i = 0; i < n * per; i++) {
         const struct store_copy *c = copy(items[i / per], i % per);
-        db_item_bytea(p, c->sha256, sizeof c->sha256);
+        db_item_bytea(p, c->blob ? c->sha256 : NULL, sizeof c->sha256);
     }
     db_array_begin(p, DB_BYTEA_ARRAY, n * per);
     for (size_t i = 0; i < n * per; i++) {

@@ -10,6 +10,7 @@ struct store {
     char *server_login;
     char *process_id;
     struct db_batcher *pairs, *incoming, *tombstones, *finishes;
+    struct db_batcher *pulled_pairs, *pulled_incoming, *pulled_tombstones;
 };
 
 /* A call with a callback: who waits for it. `cb` is the callback of the public function, cast back
@@ -79,6 +80,7 @@ void store_setting_of(const struct db_result *res, int row, struct store_setting
 
 /* Batch kinds, each beside its build and done functions. */
 extern const struct db_batch_kind store_pair_kind, store_incoming_kind, store_tombstone_kind,
-    store_finish_kind;
+    store_finish_kind, store_pulled_pair_kind, store_pulled_incoming_kind,
+    store_pulled_tombstone_kind;
 
 #endif

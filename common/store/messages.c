@@ -33,6 +33,18 @@ static const struct db_stmt APPLY_INCOMING_SKIPPING = {
     "$9::bigint[], $10::bigint[], $11::bytea[], $12::bytea[], $13::text[], $14::bigint[], "
     "$15::bigint[], $16::bigint[]) r"};
 
+static const struct db_stmt PULL_PAIRS = {
+    "pull_pairs",
+    "SELECT * FROM accept_pairs($1::text, $2::text, $3::text[], $4::text[], $5::text[], "
+    "$6::integer[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bytea[], "
+    "$12::bytea[], $13::boolean[], $14::text[], $15::bigint[], $16::text[], $17::bigint[], "
+    "$18::bigint[], $19::bigint[], true, $20::boolean[])"};
+static const struct db_stmt PULL_INCOMING = {
+    "pull_incoming",
+    "SELECT * FROM apply_incoming($1::text, $2::text, $3::text[], $4::text[], $5::text[], "
+    "$6::integer[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bytea[], "
+    "$12::bytea[], $13::text[], $14::bigint[], $15::bigint[], $16::bigint[], true)"};
+
 /* --- pairs --- */
 
 static struct store_pair *pair_of(struct db_batch_item *item)
@@ -70,6 +82,15 @@ static struct db_params *pairs_build(void *ctx, struct db_batch_item *const *ite
     return p;
 }
 
+static struct db_params *pulled_pairs_build(void *ctx, struct db_batch_item *const *items, size_t n)
+{
+    struct db_params *p = pairs_build(ctx, items, n);
+    db_array_begin(p, DB_BOOL_ARRAY, n);
+    for (size_t i = 0; i < n; i++)
+        db_item_bool(p, pair_of(items[i])->proof);
+    return p;
+}
+
 static void pair_done(void *ctx, struct db_batch_item *item, const struct db_result *res, int row)
 {
     (void)ctx;
@@ -96,6 +117,15 @@ const struct db_batch_kind store_pair_kind = {&ACCEPT_PAIRS, pairs_build, pair_d
 void store_accept_pair(struct store *s, struct store_pair *p)
 {
     db_batch_submit(s->pairs, &p->item);
+}
+
+/* Nobody else holds the heads for long: no form that leaves items out is needed. */
+const struct db_batch_kind store_pulled_pair_kind = {&PULL_PAIRS, pulled_pairs_build, pair_done,
+                                                     NULL};
+
+void store_pull_pair(struct store *s, struct store_pair *p)
+{
+    db_batch_submit(s->pulled_pairs, &p->item);
 }
 
 /* --- incoming copies --- */
@@ -148,4 +178,12 @@ const struct db_batch_kind store_incoming_kind = {&APPLY_INCOMING, incoming_buil
 void store_apply_incoming(struct store *s, struct store_incoming *p)
 {
     db_batch_submit(s->incoming, &p->item);
+}
+
+const struct db_batch_kind store_pulled_incoming_kind = {&PULL_INCOMING, incoming_build,
+                                                         incoming_done, NULL};
+
+void store_pull_incoming(struct store *s, struct store_incoming *p)
+{
+    db_batch_submit(s->pulled_incoming, &p->item);
 }

@@ -47,6 +47,7 @@ struct store_pair {
     const char *source; /* login of the server that brought it, if it was identified; else NULL */
     int64_t max_future_ms;  /* client rule for time fields against now_ms(); servers always 24 h */
     const char *session_id; /* the requesting session, not counted; NULL = none */
+    bool proof; /* store_pull_pair(): the source says that it is delivered, in this revision */
     void (*done)(struct store_pair *p, enum db_status st);
     void *ctx;
 
@@ -64,6 +65,10 @@ struct store_pair {
     struct store_route routes[2];
 };
 void store_accept_pair(struct store *s, struct store_pair *p);
+/* The same for what comes in a page of the author's second server, as history (docs/protocol.md).
+ * The incoming copy may be missing: its `blob` is NULL, its `c` that of the outgoing one with the
+ * other type. */
+void store_pull_pair(struct store *s, struct store_pair *p);
 
 /* One incoming copy from a server (ReceiveIncomingMessage): type 1 or 3. Grouped. */
 struct store_incoming {
@@ -80,6 +85,8 @@ struct store_incoming {
     int64_t ws_sessions, push_sessions;
 };
 void store_apply_incoming(struct store *s, struct store_incoming *p);
+/* The same for what comes in a page of the recipient's second server. */
+void store_pull_incoming(struct store *s, struct store_incoming *p);
 
 /* One page of a conversation, newest first. */
 struct store_history_query {

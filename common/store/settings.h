@@ -5,10 +5,8 @@
 #ifndef SHINE_STORE_SETTINGS_H
 #define SHINE_STORE_SETTINGS_H
 
+#include "dm/setting.h"
 #include "store/messages.h"
-
-#define SHINE_SETTING_NAME_MAX  128
-#define SHINE_SETTING_VALUE_MAX 65536 /* bytes of UTF-8 */
 
 struct store_setting {
     const char *name, *value;

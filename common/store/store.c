@@ -14,6 +14,8 @@
 /* One statement of a kind at a time. A second would mostly wait for the heads that the first holds,
  * and while it waits nothing can join it; measured, two are slower than one that takes them all. */
 enum { STATEMENTS_IN_FLIGHT = 1 };
+/* Pages of replication hold the head of one owner: short, so that his own messages go between. */
+enum { PULLED_AT_ONCE = 50 };
 
 struct store *store_new(struct db_pool *pool, const struct store_identity *id, unsigned max_batch)
 {
@@ -24,6 +26,13 @@ struct store *store_new(struct db_pool *pool, const struct store_identity *id, u
     s->pairs = db_batcher_new(pool, &store_pair_kind, s, max_batch, STATEMENTS_IN_FLIGHT);
     s->incoming = db_batcher_new(pool, &store_incoming_kind, s, max_batch, STATEMENTS_IN_FLIGHT);
     s->tombstones = db_batcher_new(pool, &store_tombstone_kind, s, max_batch, STATEMENTS_IN_FLIGHT);
+    unsigned pulled = max_batch < PULLED_AT_ONCE ? max_batch : PULLED_AT_ONCE;
+    s->pulled_pairs =
+        db_batcher_new(pool, &store_pulled_pair_kind, s, pulled, STATEMENTS_IN_FLIGHT);
+    s->pulled_incoming =
+        db_batcher_new(pool, &store_pulled_incoming_kind, s, pulled, STATEMENTS_IN_FLIGHT);
+    s->pulled_tombstones =
+        db_batcher_new(pool, &store_pulled_tombstone_kind, s, pulled, STATEMENTS_IN_FLIGHT);
     s->finishes = db_batcher_new(pool, &store_finish_kind, s, max_batch, STATEMENTS_IN_FLIGHT);
     return s;
 }
@@ -35,6 +44,9 @@ void store_free(struct store *s)
     db_batcher_free(s->pairs);
     db_batcher_free(s->incoming);
     db_batcher_free(s->tombstones);
+    db_batcher_free(s->pulled_pairs);
+    db_batcher_free(s->pulled_incoming);
+    db_batcher_free(s->pulled_tombstones);
     db_batcher_free(s->finishes);
     free(s->server_login);
     free(s->process_id);

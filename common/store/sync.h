@@ -12,7 +12,7 @@
 #define STORE_SYNC_LIMIT_MAX 500
 #define STORE_SYNC_BYTES_MAX 3000000
 /* primaryMessageKey:revisionTimeMs:reencryptedAtMs:digest, or name:timeMs:digest. */
-#define STORE_SYNC_ID_MAX (SHINE_SETTING_NAME_MAX + 3 * 17 + 20)
+#define STORE_SYNC_ID_MAX (DM_SETTING_NAME_MAX + 3 * 17 + 20)
 
 struct store_pull {
     const char *owner;
@@ -56,6 +56,7 @@ struct store_sync_setting {
 typedef void (*store_sync_settings_cb)(void *ctx, enum db_status st,
                                        enum store_pull_verdict verdict,
                                        const struct store_sync_setting *rows, size_t n, bool more);
+/* The same for settings. */
 void store_sync_settings_page(struct store *s, const struct store_pull *p,
                               store_sync_settings_cb cb, void *ctx);
 

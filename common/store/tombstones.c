@@ -21,6 +21,13 @@ static const struct db_stmt APPLY_TOMBSTONES_SKIPPING = {
     "$9::bytea[], $10::bytea[], $11::boolean[], $12::bigint[], $13::bigint[], $14::bigint[], "
     "$15::boolean[], $16::text[], $17::bigint[], $18::text[]) r"};
 
+static const struct db_stmt PULL_TOMBSTONES = {
+    "pull_tombstones",
+    "SELECT * FROM apply_tombstones($1::text, $2::text, $3::text[], $4::text[], $5::text[], "
+    "$6::integer[], $7::bigint[], $8::bigint[], $9::bytea[], $10::bytea[], $11::boolean[], "
+    "$12::bigint[], $13::bigint[], $14::bigint[], $15::boolean[], $16::text[], $17::bigint[], "
+    "$18::text[], true, $19::boolean[])"};
+
 static struct store_tombstone *tombstone_of(struct db_batch_item *item)
 {
     return list_entry(item, struct store_tombstone, item);
@@ -90,6 +97,16 @@ static struct db_params *tombstones_build(void *ctx, struct db_batch_item *const
     return p;
 }
 
+static struct db_params *pulled_tombstones_build(void *ctx, struct db_batch_item *const *items,
+                                                 size_t n)
+{
+    struct db_params *p = tombstones_build(ctx, items, n);
+    db_array_begin(p, DB_BOOL_ARRAY, n);
+    for (size_t i = 0; i < n; i++)
+        db_item_bool(p, tombstone_of(items[i])->proof);
+    return p;
+}
+
 static void tombstone_done(void *ctx, struct db_batch_item *item, const struct db_result *res,
                            int row)
 {
@@ -117,4 +134,12 @@ const struct db_batch_kind store_tombstone_kind = {&APPLY_TOMBSTONES, tombstones
 void store_apply_tombstone(struct store *s, struct store_tombstone *p)
 {
     db_batch_submit(s->tombstones, &p->item);
+}
+
+const struct db_batch_kind store_pulled_tombstone_kind = {&PULL_TOMBSTONES, pulled_tombstones_build,
+                                                          tombstone_done, NULL};
+
+void store_pull_tombstone(struct store *s, struct store_tombstone *p)
+{
+    db_batch_submit(s->pulled_tombstones, &p->item);
 }

@@ -17,6 +17,7 @@ struct store_tombstone {
     int64_t max_future_ms;  /* client rule for time_ms against now_ms(); a client's untilTimeMs may
                                not be ahead at all; servers 24 h */
     const char *session_id; /* the requesting session, not counted; NULL = none */
+    bool proof;             /* store_pull_tombstone(): the source says that it is delivered */
     void (*done)(struct store_tombstone *t, enum db_status st);
     void *ctx;
 
@@ -33,5 +34,7 @@ struct store_tombstone {
     struct store_route routes[2];
 };
 void store_apply_tombstone(struct store *s, struct store_tombstone *p);
+/* The same for what comes in a page of a second server. */
+void store_pull_tombstone(struct store *s, struct store_tombstone *p);
 
 #endif

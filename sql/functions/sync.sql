@@ -165,8 +165,10 @@ BEGIN
     PERFORM FROM user_settings WHERE login = p_login ORDER BY name FOR NO KEY UPDATE;
     UPDATE user_settings SET synced = false WHERE login = p_login AND synced;
     SELECT count(*) INTO v_settings FROM user_settings WHERE login = p_login;
-    INSERT INTO sync_leases (owner_login, server_login, mark_from) VALUES (p_login, p_server, '')
-    ON CONFLICT (owner_login, server_login) DO UPDATE SET mark_from = '';
+    INSERT INTO sync_leases (owner_login, server_login, mark_from, due_at_ms)
+    VALUES (p_login, p_server, '', now_ms())
+    ON CONFLICT (owner_login, server_login) DO UPDATE SET mark_from = '',
+        due_at_ms = excluded.due_at_ms;
     RETURN v_settings;
 END $$;
 COMMENT ON FUNCTION order_full_sync(text, text) IS 'Mark all that a user has as unsynced towards a server; internal.';

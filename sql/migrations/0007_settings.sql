@@ -46,6 +46,13 @@ COMMENT ON COLUMN dm_sync_rejects.first_seen_ms IS 'Refused first.';
 COMMENT ON COLUMN dm_sync_rejects.last_seen_ms IS 'Refused last.';
 COMMENT ON COLUMN dm_sync_rejects.count IS 'How often.';
 
+ALTER TABLE sync_leases ADD COLUMN due_at_ms bigint;
+UPDATE sync_leases SET due_at_ms = 0;
+COMMENT ON COLUMN sync_leases.due_at_ms IS 'When what the second server holds for the owner is to be fetched next; NULL = it is no longer their second server.';
+-- By server first: one owner of each is worked on at a time.
+CREATE INDEX sync_leases_due ON sync_leases (server_login, (GREATEST(due_at_ms, lease_until_ms)))
+    WHERE due_at_ms IS NOT NULL;
+
 -- --- history ---
 
 ALTER TABLE user_event_heads ADD COLUMN history_with text[];
