@@ -118,7 +118,8 @@ static struct pull *pull_new(struct rpc_call *call, const char *after_key, size_
         p->ask.max_bytes = STORE_SYNC_BYTES_MAX;
     p->ask.caller = frontd_source_of(call, source);
     /* Who says a name that is not believed is not taken for somebody without a name. */
-    p->ask.trust_anonymous = !session_peer(session_of(call));
+    p->ask.trust_anonymous = !session_peer(session_of(call)) &&
+                             config_enum(f->config, "server.auth") != PEER_TRUST_PROOF;
     if (read_acks(&fields, rpc_payload(call), p))
         return p;
     pull_free(p);

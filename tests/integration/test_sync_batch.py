@@ -205,6 +205,16 @@ async def test_an_acknowledgement_that_is_lost_is_no_loss(home, net):
     assert await batch(twin, alice) == page
 
 
+async def test_what_the_second_server_brings_is_never_offered_back(home, net):
+    alice, bob = await owner(net, home), await net.user("bob", home)
+    twin = await second_server(net, home)
+    await twin.call("ReceiveOutcomingMessage", pair_payload(*alice.pair(bob)))
+    await twin.call("ReceiveIncomingMessage", {
+        "incomingBlobB64": pair_payload(*bob.pair(alice))["incomingBlobB64"]})  # fmt: skip
+    for _ in range(10):
+        assert (await batch(twin, alice))["items"] == []
+
+
 # ---- who may ask ----
 
 
@@ -247,6 +257,18 @@ async def test_a_caller_without_hello_is_trusted_while_no_key_is_known(world, ne
     for op in ("DmSyncBatch", "UserSettingsSyncBatch"):
         assert code(await refused(legacy, op, {"ownerLogin": alice.login})) == (
             403, "PEER_NOT_ACCESS_SERVER")  # fmt: skip
+
+
+async def test_whoever_must_prove_themselves_may_not_stay_anonymous(world, net):
+    strict = world.server("strict", server__auth="require")
+    alice, bob = await owner(net, strict), await net.user("bob", strict)
+    a = await net.session(alice)
+    await a.send_text(bob.login, "x")
+    for client in (await net.connect(strict), await second_server(net, strict)):
+        for op in ("DmSyncBatch", "UserSettingsSyncBatch"):
+            with pytest.raises(ShineError) as e:
+                await patiently(client, op, {"ownerLogin": alice.login})
+            assert code(e.value) == (403, "PEER_NOT_ACCESS_SERVER")
 
 
 async def test_a_server_without_a_login_answers_so(world, net):
