@@ -253,6 +253,7 @@ static void worker_reload(struct daemon *d)
 {
     struct worker *w = d->own;
     char *error = NULL;
+    partners_refresh(w->f.partners);
     if (!w->server_tls)
         return;
     if (tls_server_reload(w->server_tls, &error))

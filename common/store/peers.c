@@ -25,6 +25,8 @@ static const struct db_stmt WRITE = {
                               "$14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], "
                               "$18::bigint[], $19::bigint[], $20::text[], $21::text[]) AS written"};
 
+static const struct db_stmt LIST = {"list_peers", "SELECT * FROM list_peers()"};
+
 static void on_partners(void *ctx, const struct db_result *res)
 {
     struct store_wait *w = ctx;
@@ -142,4 +144,42 @@ void store_write_peers(struct store *s, const struct store_peer_row *rows, size_
         add_int_column(p, rows, n, numbers[i]);
     store_add_routes(p, gone, (unsigned)n_gone);
     store_call(s, &WRITE, p, on_written, (void (*)(void))cb, ctx);
+}
+
+static struct store_peer_line line_of(const struct db_result *res, int r)
+{
+    return (struct store_peer_line){
+        .login = db_text(res, r, db_col(res, "server_login")),
+        .url = db_text(res, r, db_col(res, "url")),
+        .process = db_text(res, r, db_col(res, "process")),
+        .state = db_text(res, r, db_col(res, "state")),
+        .last_error = db_text(res, r, db_col(res, "last_error")),
+        .error_ago = db_text(res, r, db_col(res, "error_ago")),
+        .connected_ago = db_text(res, r, db_col(res, "connected_ago")),
+        .partner = db_bool(res, r, db_col(res, "partner")),
+        .queued = db_int8(res, r, db_col(res, "queued")),
+        .in_flight = db_int8(res, r, db_col(res, "in_flight")),
+        .ok = db_int8(res, r, db_col(res, "ok")),
+        .failed = db_int8(res, r, db_col(res, "failed")),
+        .timed_out = db_int8(res, r, db_col(res, "timed_out")),
+    };
+}
+
+static void on_lines(void *ctx, const struct db_result *res)
+{
+    struct store_wait *w = ctx;
+    store_peer_lines_cb cb = (store_peer_lines_cb)w->cb;
+    enum db_status st = store_status(res, w->stmt);
+    size_t n = st == DB_OK ? (size_t)db_rows(res) : 0;
+    struct store_peer_line *rows = xcalloc(n, sizeof *rows);
+    for (size_t i = 0; i < n; i++)
+        rows[i] = line_of(res, (int)i);
+    cb(w->ctx, st, rows, n);
+    free(rows);
+    free(w);
+}
+
+void store_list_peers(struct store *s, store_peer_lines_cb cb, void *ctx)
+{
+    store_call(s, &LIST, db_params_new(), on_lines, (void (*)(void))cb, ctx);
 }

@@ -43,4 +43,15 @@ void store_write_peers(struct store *s, const struct store_peer_row *rows, size_
                        const struct store_route *gone, size_t n_gone, store_written_cb cb,
                        void *ctx);
 
+/* A line of v_peers. The strings are valid during the callback. */
+struct store_peer_line {
+    const char *login, *url, *process, *state, *last_error, *error_ago, *connected_ago;
+    bool partner;
+    int64_t queued, in_flight, ok, failed, timed_out;
+};
+/* What all processes say, ordered by server. `rows` is valid during the callback. */
+typedef void (*store_peer_lines_cb)(void *ctx, enum db_status st,
+                                    const struct store_peer_line *rows, size_t n);
+void store_list_peers(struct store *s, store_peer_lines_cb cb, void *ctx);
+
 #endif

@@ -88,6 +88,7 @@ int cmd_user_show(struct ctl *c);
 int cmd_user_set_servers(struct ctl *c);
 int cmd_user_profile(struct ctl *c);
 int cmd_server_add(struct ctl *c);
+int cmd_peers(struct ctl *c);
 int cmd_delivery_show(struct ctl *c);
 int cmd_sync_mark_unsynced(struct ctl *c);
 int cmd_login(struct ctl *c);

@@ -46,6 +46,8 @@ static const struct command commands[] = {
      " key access enc-key url ca ", 1, 1},
     {"server add", cmd_server_add, "SERVER --url URL [--key B64]",
      "add a partner server, or change its URL", " url key ", 1, 1},
+    {"peers", cmd_peers, "",
+     "other servers: how each process is connected, and what went wrong last", " ", 0, 0},
     {"delivery show", cmd_delivery_show, "MESSAGEKEY", "how far a message got (any of its keys)",
      " ", 1, 1},
     {"sync mark-unsynced", cmd_sync_mark_unsynced, "LOGIN | --all",

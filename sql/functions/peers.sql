@@ -83,3 +83,18 @@ BEGIN
     RETURN true;
 END $$;
 COMMENT ON FUNCTION write_peer_connections(text, text[], text[], text[], text[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], text[], text[]) IS 'A process tells about its connections to other servers.';
+
+-- In plpgsql: views come after functions.
+CREATE OR REPLACE FUNCTION list_peers()
+RETURNS TABLE (server_login text, url text, partner boolean, process text, state text, last_error text,
+               error_ago text, connected_ago text, queued bigint, in_flight bigint, ok bigint,
+               failed bigint, timed_out bigint)
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY SELECT v.server_login::text, v.url::text, v.partner, v.process,
+        CASE WHEN v.blocked THEN 'blocked' ELSE v.state END, v.last_error, v.error_ago,
+        v.connected_ago, coalesce(v.queued_realtime + v.queued_normal + v.queued_bulk, 0),
+        coalesce(v.in_flight, 0), coalesce(v.ok, 0), coalesce(v.failed, 0), coalesce(v.timed_out, 0)
+    FROM v_peers v ORDER BY v.server_login, v.url, v.process, v.process_id;
+END $$;
+COMMENT ON FUNCTION list_peers() IS 'v_peers for a terminal.';
