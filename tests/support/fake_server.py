@@ -194,6 +194,10 @@ class FakeServer:
         """Wait until it has been sent so many of these requests."""
         await eventually(lambda: self.ops().count(op) >= times, f"{op} at {self.login}", 30)
 
+    def is_connected(self) -> bool:
+        """Is there a WebSocket connection?"""
+        return bool(self._inner.websockets)
+
     def reset(self) -> None:
         """A TCP reset of every connection."""
         linger = struct.pack("ii", 1, 0)
