@@ -305,6 +305,31 @@ async def test_proofs_that_are_none(fort, net):
         assert await refused(c, hello) == (400, "BAD_FIELDS")
 
 
+# ---- operations that depend on who asks ----
+
+
+async def may_fetch(client, user, **said):
+    answer = await client.start("DmSyncBatch", {"ownerLogin": user.login, **said})
+    if answer.status == 200:
+        return True
+    assert (answer.status, answer.error) == (403, "PEER_NOT_ACCESS_SERVER")
+    return False
+
+
+async def test_only_the_proven_second_server_fetches(fort, net):
+    urls = [("fort", fort.url), ("gamma", "wss://gamma.example/ws")]
+    alice = await net.user("alice", known_to=(fort,), urls=urls)
+    c = await net.connect(fort)
+    assert not await may_fetch(c, alice)
+    assert not await may_fetch(c, alice, sourceServerLogin="gamma")
+    await c.call("ServerHello", {"serverLogin": "gamma", "protocolVersion": 1})
+    assert not await may_fetch(c, alice)
+    await prove(c, fort, "epsilon", NEW)
+    assert not await may_fetch(c, alice)
+    await prove(c, fort, "gamma", GAMMA)
+    assert await may_fetch(c, alice)
+
+
 # ---- blocked ----
 
 

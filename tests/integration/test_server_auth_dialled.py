@@ -1,13 +1,17 @@
 """Whom a server accepts as the one that it dialled: every answerer here is called by the same
 server, which knows keys of all of them but two, and has a message for a user of each."""
 
+import asyncio
 import itertools
+import os
 import re
+import subprocess
 
 import pytest
 from example_client import b64, public_b64, sign_text
 from nacl.signing import SigningKey
 from support.peers import FalsePeer, hello_answer
+from support.server import SANITIZERS
 from support.server_auth import (
     add_partner,
     answer_text,
@@ -180,5 +184,21 @@ async def test_two_servers_that_know_each_other(world, net):
     for server, other in ((north, "south"), (south, "north")):
         line = rf"event=peer_hello_proof peer={other} .*proven=1"
         assert re.search(line, server.log.read_text())
+    # The one fetches what the other holds for a user of both; strangers get nothing of it.
+    carol = await net.user("carol", north, south)
+    await (await net.connect(north)).send_pair(*carol.pair(carol, "to myself"))
+    stranger = await net.connect(north)
+    answer = await stranger.start(
+        "DmSyncBatch", {"ownerLogin": carol.login, "sourceServerLogin": "south"}
+    )
+    assert (answer.status, answer.error) == (403, "PEER_NOT_ACCESS_SERVER")
+    argv = [str(south.bin_dir / "syncd"), "-c", str(south.config), "--once"]
+    done = await asyncio.to_thread(
+        subprocess.run, argv, capture_output=True, text=True, timeout=120, check=False,
+        env={**os.environ, **SANITIZERS},
+    )  # fmt: skip
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    query = "SELECT count(*) FROM signed_messages WHERE owner_login = %s"
+    assert south.value(query, [carol.login]) == 2
     await net.close()
     assert north.stop() and south.stop()
