@@ -128,8 +128,9 @@ void peer_note_error(struct peer *p, const char *reason);
 
 /* --- known.c --- */
 
-/* Called when the table of partners has been read: addresses, blocks, peers that nobody names. */
-void peer_pool_reconcile(void *pool);
+/* Called when the table of partners has been read, with the pool: addresses, blocks, peers that
+ * nobody names. */
+void peer_pool_reconcile(void *ctx);
 /* Calls ended: is there something that waited for that? */
 void peer_calls_fewer(struct peer *p);
 /* What `todo` is about; may forget the peer. */

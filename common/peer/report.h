@@ -13,7 +13,7 @@ struct store;
 struct peer_report;
 
 /* Begin to tell about `pool`. `store` NULL: in the log only. Both are borrowed until
- * peer_report_stop(). */
+ * peer_report_close(). */
 struct peer_report *peer_report_new(uv_loop_t *loop, struct peer_pool *pool, struct store *store);
 /* Log all peers now: a line for each. */
 void peer_report_log(struct peer_report *r);

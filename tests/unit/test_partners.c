@@ -89,12 +89,13 @@ static int teardown(void **state)
 static void rows_are_found_by_login(void **state)
 {
     struct fixture *f = *state;
-    char key[64], text[400] = "garbage ";
+    char key[64], text[400] = "garbage";
     for (int i = 1; i <= 5; i++) {
         uint8_t raw[32];
+        size_t len = strlen(text);
         memset(raw, i, sizeof raw);
         base64_encode(raw, sizeof raw, key);
-        (void)strcat(strcat(text, key), " ");
+        (void)snprintf(text + len, sizeof text - len, " %s", key);
     }
     assert_false(partners_loaded(f->p));
     assert_null(partners_find(f->p, "beta"));
