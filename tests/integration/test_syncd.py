@@ -1,14 +1,10 @@
 """syncd --once between two real servers of one user: everything arrives, once, and what is wrong stops
 nothing else."""
 
-import asyncio
-import os
-import subprocess
-
 import pytest
 from example_client import now_ms, text_of
 from support.refusals import code, refused
-from support.server import SANITIZERS
+from support.sync import sync_once
 
 OLD = 1_000_000  # a time of long ago
 
@@ -21,16 +17,6 @@ def left(world):
 @pytest.fixture(scope="module")
 def right(world):
     return world.server("right", delivery__firstReplyBudgetMs=200)
-
-
-async def sync(server, *args):
-    """One cycle at `server`: exit status and what it printed."""
-    argv = [str(server.bin_dir / "syncd"), "-c", str(server.config), "--once", *args]
-    done = await asyncio.to_thread(
-        subprocess.run, argv, capture_output=True, text=True, timeout=120, check=False,
-        env={**os.environ, **SANITIZERS})  # fmt: skip
-    assert "Sanitizer" not in done.stderr and "event=bug" not in done.stderr, done.stderr[-3000:]
-    return done.returncode, done.stdout, done.stderr
 
 
 async def both_users(net, left, right):
@@ -62,7 +48,7 @@ async def test_everything_arrives_and_nothing_comes_back(left, right, net):
     await a.delete_message(got[-2], for_both=True)
     await a.set_setting("theme", "dark")
     await a.set_setting("gone", "")
-    status, out, log = await sync(right)
+    status, out, log = await sync_once(right)
     assert status == 0, (out, log)
     assert f"{alice.login} from left: 2 settings, " in out
     assert copies(right, alice) == copies(left, alice) and len(copies(right, alice)) > 200
@@ -83,7 +69,7 @@ async def test_everything_arrives_and_nothing_comes_back(left, right, net):
     assert left_over == 0
     assert not left.rows("SELECT 1 FROM user_settings WHERE NOT synced")
     for server in (left, right) * 5:
-        status, out, log = await sync(server)
+        status, out, log = await sync_once(server)
         assert status == 0 and ", 0 messages fetched, 0 refused" in out, (out, log)
 
 
@@ -95,7 +81,7 @@ async def test_pages_of_history_are_one_event_each_and_only_for_positions(left, 
     positions = await net.session(alice, right, event_mode="pts")
     for n in range(130):  # more than one transaction holds
         await a.send_text((bob, carol)[n % 2].login, str(n), time_ms=OLD + n)
-    status, out, log = await sync(right)
+    status, out, log = await sync_once(right)
     assert status == 0, (out, log)
     event = await positions.wait_event("HistoryChanged")
     assert event.payload == {"withLogins": sorted([bob.login, carol.login]), "pts": 1}
@@ -104,7 +90,7 @@ async def test_pages_of_history_are_one_event_each_and_only_for_positions(left, 
     # A fresh message from somebody else is a delivery, wherever it comes from.
     b = await net.session(bob, left)
     await b.send_text(alice.login, "fresh")
-    status, out, log = await sync(right)
+    status, out, log = await sync_once(right)
     assert status == 0, (out, log)
     fresh = await live.wait_event("IncomingDirectMessage")
     assert text_of(fresh) == "fresh" and fresh["pts"] == 2
@@ -116,7 +102,7 @@ async def test_what_is_fresh_is_delivered_by_the_puller_too(left, right, net):
     a = await net.session(alice, left)
     old = await a.send_text(far.login, "old", time_ms=OLD)
     fresh = await a.send_text(far.login, "fresh", time_ms=now_ms() - 400_000)
-    assert (await sync(right))[0] == 0
+    assert (await sync_once(right))[0] == 0
     rows = right.rows(
         "SELECT outgoing_key, state, attempt_no, next_attempt_at_ms <= now_ms() AS due"
         " FROM dm_delivery_state WHERE from_login = %s", [alice.login])  # fmt: skip
@@ -136,7 +122,7 @@ async def test_a_bad_item_stops_nothing_else(left, right, net):
     left.rows("UPDATE signed_messages SET blob = set_byte(blob, octet_length(blob) - 1,"
               " 255 - get_byte(blob, octet_length(blob) - 1)) WHERE message_key = %s", [bad])  # fmt: skip
     for count in (1, 2):
-        status, out, _ = await sync(right)
+        status, out, _ = await sync_once(right)
         assert status == 3 and "1 refused" in out
         (reject,) = right.rows("SELECT * FROM dm_sync_rejects WHERE owner_login = %s", [alice.login])
         assert (reject["reason"], reject["count"]) == ("BAD_SIGNATURE", count)
@@ -144,7 +130,7 @@ async def test_a_bad_item_stops_nothing_else(left, right, net):
     assert len(copies(right, alice)) == 4
     assert right.value("SELECT rejected FROM v_sync_backlog WHERE owner_login = %s", [alice.login]) == 1
     left.rows("UPDATE signed_messages SET blob = %s WHERE message_key = %s", [original, bad])
-    assert (await sync(right))[0] == 0
+    assert (await sync_once(right))[0] == 0
     assert not right.rows("SELECT 1 FROM dm_sync_rejects")
     assert copies(right, alice) == copies(left, alice)
 
@@ -153,7 +139,7 @@ async def test_two_servers_that_were_apart_end_up_alike(left, right, net):
     alice, bob = await both_users(net, left, right)
     a, there = await net.session(alice, left), await net.session(alice, right)
     first = await a.send_text(bob.login, "first", time_ms=OLD, nonce=1)
-    assert (await sync(right))[0] == 0
+    assert (await sync_once(right))[0] == 0
     # An edit on each side, other texts, other settings, the same setting.
     await a.send_pair(*alice.pair(bob, "left", time_ms=OLD, nonce=1, revision=5))
     await there.send_pair(*alice.pair(bob, "right", time_ms=OLD, nonce=1, revision=6))
@@ -166,7 +152,7 @@ async def test_two_servers_that_were_apart_end_up_alike(left, right, net):
     await a.set_setting("only-left", "l")
     await there.set_setting("only-right", "r")
     for server in (left, right, left, right):
-        status, out, log = await sync(server)
+        status, out, log = await sync_once(server)
         assert status == 0, (out, log)
     assert copies(left, alice) == copies(right, alice)
     ours, theirs = [(await c.call("GetUserSettings"))["settings"] for c in (a, there)]
@@ -184,7 +170,7 @@ async def test_a_second_server_that_is_away(world, left, net):
     gone = world.server("gone")
     alice = await net.user("alice", left, gone)
     gone.stop()
-    status, out, _ = await sync(left)
+    status, out, _ = await sync_once(left)
     assert status == 2 and f"{alice.login} from gone" in out and "not reached" in out
     (lease,) = left.rows("SELECT * FROM sync_leases WHERE owner_login = %s", [alice.login])
     assert lease["result"].startswith("not reached") and lease["lease_owner"] is None
@@ -196,10 +182,10 @@ async def test_settings_marked_unsynced_come_again(left, right, net):
     alice, _ = await both_users(net, left, right)
     a = await net.session(alice, left)
     await a.set_setting("s", "v")
-    assert (await sync(right))[0] == 0
+    assert (await sync_once(right))[0] == 0
     right.rows("DELETE FROM user_settings WHERE login = %s", [alice.login])
     await a.call("MarkAllUserSettingsUnsynced")
-    assert (await sync(right))[0] == 0
+    assert (await sync_once(right))[0] == 0
     there = await net.session(alice, right)
     assert [s["value"] for s in (await there.call("GetUserSettings"))["settings"]] == ["v"]
     assert code(await refused(there, "MarkAllUserSettingsUnsynced", {"login": 1})) == (

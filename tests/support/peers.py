@@ -48,11 +48,12 @@ class FalsePeer:
         self.requests: List[Dict[str, Any]] = []
         self.connections = 0
         self._server: Any = None
+        self.port = 0  # any free one
         self.url = ""
 
     async def __aenter__(self) -> "FalsePeer":
         self._server = await websockets.serve(
-            self._serve, "127.0.0.1", 0, ssl=self._context, max_size=None, compression=None
+            self._serve, "127.0.0.1", self.port, ssl=self._context, max_size=None, compression=None
         )
         port = self._server.sockets[0].getsockname()[1]
         self.url = f"wss://127.0.0.1:{port}/ws"
