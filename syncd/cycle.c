@@ -248,6 +248,7 @@ static struct store_turn_end end_of(const struct turn *t, char text[128])
         e.next_ms = next_cycle_ms(t->s);
         break;
     case TURN_LATER:
+        e.complete = true; /* seen all the same */
         e.next_ms = AGAIN_LATER_MS;
         break;
     case TURN_TIME_UP:
