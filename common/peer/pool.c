@@ -205,7 +205,7 @@ void peer_submit(struct peer *p, struct peer_call *c)
         if (p->n_queued == 1)
             peer_hurry(p);
     } else if (p->state == PEER_BACKOFF) {
-        if (p->dial_failed)
+        if (peer_call_waits(c))
             peer_hasten(p);
     } else {
         peer_calls_pump(p);
