@@ -70,6 +70,13 @@ async def never(_: "FakeServer", __: Any, ___: Request) -> None:
     """Take the request and say nothing."""
 
 
+async def chatters(_: "FakeServer", ws: Any, __: Request) -> None:
+    """Talk for as long as the connection lasts, and never answer."""
+    while True:
+        await ws.send('{"op":"Chatter","event":true,"status":200,"ok":true,"payload":{}}')
+        await asyncio.sleep(0.2)
+
+
 async def resets(server: "FakeServer", _: Any, __: Request) -> None:
     """Break the connection by a TCP reset."""
     server.reset()

@@ -22,6 +22,11 @@ class User:
     key: SigningKey = field(default_factory=SigningKey.generate)
     home: Optional[WatchedServer] = None  # where session() connects to
 
+    @classmethod
+    def new(cls, name: str, homes: List[Tuple[str, str]], **rest: Any) -> "User":
+        """One with a login of their own, entered nowhere yet."""
+        return cls(f"{name}_{next(_numbers)}", homes, **rest)
+
     def pair(self, to: "User", text: Any = "hello", **stamps: Any) -> Tuple[bytes, bytes]:
         return example_client.shine_dm.text_pair(self.login, to.login, self.key, text, **stamps)
 
@@ -43,7 +48,7 @@ class Net:
         """A user named like `name`, with a login of their own. They are entered on their homes and
         on the servers of `known_to`. `urls`: access servers that are not ours."""
         access = [(s.login, s.url) for s in homes] + (urls or [])
-        user = User(f"{name}_{next(_numbers)}", access, home=homes[0] if homes else None)
+        user = User.new(name, access, home=homes[0] if homes else None)
         for server in (*homes, *known_to):
             await self.enter(user, server)
         return user
