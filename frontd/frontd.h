@@ -12,6 +12,7 @@
 #include "daemon/daemon.h"
 #include "delivery/delivery.h"
 #include "directory/directory.h"
+#include "frontd/limits.h"
 #include "peer/auth.h"
 #include "peer/partners.h"
 #include "peer/peer.h"
@@ -32,6 +33,7 @@ struct frontd {
     struct delivery *delivery;
     struct pump *pump;
     struct sessions *sessions;
+    struct limits *limits;
     struct rpc_table *ops;
 
     /* Settings read on hot paths, taken from `config` once. */
@@ -60,6 +62,10 @@ void frontd_fail_db(struct rpc_call *call, enum db_status st);
  * frontd_fail_db() answers if it was our own table. */
 void frontd_fail_directory(struct rpc_call *call, enum directory_result r);
 
+/* True if `call` may go on by the limit `kind` for `key`; otherwise it was answered with
+ * RATE_LIMITED and is over. */
+bool frontd_within_limit(struct rpc_call *call, enum limit_kind kind, const char *key);
+
 /* --- identity.c --- */
 
 /* The server that a call is believed to come from, NULL if none is: who said ServerHello on this
@@ -70,6 +76,8 @@ const char *frontd_source_of(struct rpc_call *call, const char *source_server_lo
 /* True if a key is known for this server login, so that its word alone is not enough; also while
  * sync_servers has not been read yet. */
 bool frontd_peer_key_known(const struct frontd *f, const char *server_login);
+/* True if the operator has entered this server in sync_servers. */
+bool frontd_is_partner(const struct frontd *f, const char *server_login);
 /* True if the operator has blocked this server: nothing is accepted from it. */
 bool frontd_peer_blocked(const struct frontd *f, const char *server_login);
 /* The same of who calls: by its ServerHello, or by the name in the request (NULL or "" = none),

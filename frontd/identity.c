@@ -137,6 +137,11 @@ bool frontd_peer_blocked(const struct frontd *f, const char *server_login)
     return p && p->blocked;
 }
 
+bool frontd_is_partner(const struct frontd *f, const char *server_login)
+{
+    return peer_auth_partner(f->auth, server_login) != NULL;
+}
+
 bool frontd_peer_key_known(const struct frontd *f, const char *server_login)
 {
     if (!peer_auth_knows(f->auth))

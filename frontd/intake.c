@@ -37,6 +37,39 @@ static bool read_blobs(struct intake *in)
     return true;
 }
 
+/* --- how much one may send --- */
+
+static bool is_access_server(const struct directory_user *u, const char *server)
+{
+    return strcmp(u->servers[0], server) == 0 || strcmp(u->servers[1], server) == 0;
+}
+
+/* Does that server serve one of the two, as far as it is known without asking anybody? */
+static bool serves_one(const struct intake *in, const char *server)
+{
+    const struct dm_container *c = &in->copies[0].c;
+    const struct directory_user *u = directory_peek(in->f->directory, c->from);
+    if (u && is_access_server(u, server))
+        return true;
+    u = directory_peek(in->f->directory, c->to);
+    return u && is_access_server(u, server);
+}
+
+/* Users who are logged in have been counted already. */
+static bool within_limit(struct intake *in)
+{
+    const struct session *s = session_of(in->call);
+    if (session_login(s))
+        return true;
+    const char *source = frontd_source_of(in->call, in->source);
+    bool known = source && (frontd_is_partner(in->f, source) || serves_one(in, source));
+    if (frontd_within_limit(in->call, known ? LIMIT_PEER : LIMIT_ADDRESS,
+                            known ? source : session_remote(s)))
+        return true;
+    in->refused(in);
+    return false;
+}
+
 void intake_start(struct intake *in)
 {
     if (!read_blobs(in))
@@ -58,7 +91,7 @@ void intake_start(struct intake *in)
     enum rpc_error e = in->check(in, &message);
     if (e != RPC_OK)
         refuse(in, e, message);
-    else
+    else if (within_limit(in))
         find_users(in);
 }
 
@@ -142,11 +175,6 @@ static void find_users(struct intake *in)
 }
 
 /* --- servers and clients --- */
-
-static bool is_access_server(const struct directory_user *u, const char *server)
-{
-    return strcmp(u->servers[0], server) == 0 || strcmp(u->servers[1], server) == 0;
-}
 
 /* Said, not proved: a client that lies about it only frees itself from rules of hygiene. */
 static bool caller_is_server(const struct intake *in)

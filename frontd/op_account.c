@@ -231,6 +231,8 @@ void frontd_add_user(struct rpc_call *call)
         rpc_fail(call, RPC_ADD_USER_DISABLED, "users are added by this server's operator");
         return;
     }
+    if (!frontd_within_limit(call, LIMIT_ADD_USER, session_remote(session_of(call))))
+        return;
     struct add_user *a = xnew(struct add_user);
     a->call = call;
     enum rpc_error e = add_user_read(fr, &f, a, &message, buffer);

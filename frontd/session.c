@@ -95,6 +95,12 @@ static void conn_ended(struct rpc_conn *c)
     free_if_unused(s);
 }
 
+static int64_t conn_wait(struct rpc_conn *c)
+{
+    const struct session *s = (const struct session *)c;
+    return s->login[0] ? limits_take(s->all->f->limits, LIMIT_LOGIN, s->login) : 0;
+}
+
 /* A large request on its way through the thread pool. */
 struct parse_job {
     uv_work_t work;
@@ -213,7 +219,8 @@ static void member_send(struct pump_member *m, const char *text, size_t len)
 struct session *session_new(struct sessions *all, struct ws_conn *ws, const char *remote)
 {
     struct session *s = xnew(struct session);
-    s->conn = (struct rpc_conn){.send = conn_send, .ended = conn_ended, .server = all->f};
+    s->conn = (struct rpc_conn){
+        .send = conn_send, .ended = conn_ended, .wait = conn_wait, .server = all->f};
     s->all = all;
     s->ws = ws;
     s->send_buffer = all->limits.max_send_buffer;

@@ -26,6 +26,7 @@ enum {
     RETRY_AFTER_MS = 1000,    /* told to clients while the database or directory is away */
     MISSING_TTL_MS = 1000,    /* another process may add the user at any time */
     DIRECTORY_ENTRIES = 200000,
+    LIMIT_ENTRIES = 100000, /* users, addresses, servers; of each */
 };
 
 struct worker {
@@ -68,6 +69,15 @@ void frontd_fail_directory(struct rpc_call *call, enum directory_result r)
     }
     rpc_fail_retry(call, RPC_DIRECTORY_UNAVAILABLE, "the user could not be looked up",
                    RETRY_AFTER_MS);
+}
+
+bool frontd_within_limit(struct rpc_call *call, enum limit_kind kind, const char *key)
+{
+    int64_t wait_ms = limits_take(frontd_of(call)->limits, kind, key);
+    if (wait_ms == 0)
+        return true;
+    rpc_fail_retry(call, RPC_RATE_LIMITED, "too many requests", wait_ms);
+    return false;
 }
 
 /* --- start --- */
@@ -138,6 +148,7 @@ static void open_parts(struct worker *w, struct daemon *d)
     f->delivery = delivery_new(f->loop, f->store, f->peers, &dc);
     f->pump = pump_new(f);
     f->ops = rpc_table_new(frontd_ops);
+    f->limits = limits_new(c, LIMIT_ENTRIES);
     w->f.sessions = sessions_new(f);
 }
 
@@ -241,6 +252,7 @@ static void worker_closed(struct daemon *d)
     struct worker *w = d->own;
     admin_close(w->admin);
     sessions_free(w->f.sessions);
+    limits_free(w->f.limits);
     pump_free(w->f.pump);
     delivery_free(w->f.delivery);
     directory_free(w->f.directory);

@@ -84,6 +84,13 @@ const struct config_key settings_keys[] = {
     INT("limits.settingsPerUser", "1000", 1, 1000000, "settings of one user, deleted ones not counted"),
     INT("limits.connections", "20000", 1, 1000000, "connections of one worker process"),
     INT("limits.connectionsPerAddress", "1000", 1, 1000000, "connections of one address to one worker process"),
+    INT("limits.requestsPerLogin", "200", 0, 1000000, "requests a second of one user's connections to one worker process; 0 = any"),
+    INT("limits.requestsPerLoginBurst", "1000", 1, 1000000, "the same at once after a quiet while"),
+    INT("limits.sendsPerAddress", "20", 0, 1000000, "messages and deletions a second from one address without log-in; 0 = any"),
+    INT("limits.sendsPerAddressBurst", "100", 1, 1000000, "the same at once after a quiet while"),
+    INT("limits.sendsPerServer", "5000", 0, 1000000, "messages and deletions a second from one known server; 0 = any"),
+    INT("limits.addUsersPerAddress", "1", 0, 1000000, "AddUser requests a minute from one address; 0 = any"),
+    INT("limits.addUsersPerAddressBurst", "10", 1, 1000000, "the same at once after a quiet while"),
     INT("limits.inFlightPerConnection", "64", 1, 10000, "requests of one connection worked on; then reading stops"),
 
     INT("ws.maxSendBufferBytes", "1048576", 65536, 268435456, "events waiting for a client that reads slowly; more ends the connection"),

@@ -60,7 +60,10 @@ void rpc_dispatch(struct rpc_table *t, struct rpc_conn *conn, struct rpc_request
         return;
     }
     const struct rpc_op *op = map_get(t->by_name, call->req.op);
-    if (!op)
+    int64_t wait_ms = conn->wait ? conn->wait(conn) : 0;
+    if (wait_ms > 0)
+        rpc_fail_retry(call, RPC_RATE_LIMITED, "too many requests", wait_ms);
+    else if (!op)
         rpc_fail(call, RPC_UNKNOWN_OP, "this server does not know the operation");
     else if (e != RPC_OK)
         rpc_fail(call, e, message);

@@ -29,8 +29,11 @@ struct rpc_op {
 struct rpc_conn {
     void (*send)(struct rpc_conn *c, const char *text, size_t len); /* drops when closed */
     void (*ended)(struct rpc_conn *c);                              /* one call less in flight */
-    const char *session_login;                                      /* NULL while not logged in */
-    void *server; /* what handlers work on; see rpc_server() */
+    /* May a request of this connection be served now? 0, or how many ms to wait: then it is
+     * answered 429. NULL = always. */
+    int64_t (*wait)(struct rpc_conn *c);
+    const char *session_login; /* NULL while not logged in */
+    void *server;              /* what handlers work on; see rpc_server() */
 };
 
 /* A dispatch table indexed by name. `ops` is copied, its names must outlive the table. */

@@ -41,7 +41,9 @@ static struct {
     struct rpc_table *ops;
     struct rpc_conn conn;
     const char *peer, *session_id;
-    const char *key_known_of, *blocked; /* a server login each */
+    const char *key_known_of, *blocked, *partner; /* a server login each */
+    bool limit_reached;
+    char limit[128]; /* the one that was asked, "" = none */
 
     struct known_user alice, bob;
     bool directory_down;
@@ -112,6 +114,33 @@ bool frontd_peer_key_known(const struct frontd *f, const char *server_login)
 {
     (void)f;
     return t.key_known_of && strcmp(server_login, t.key_known_of) == 0;
+}
+
+bool frontd_is_partner(const struct frontd *f, const char *server_login)
+{
+    (void)f;
+    return t.partner && strcmp(server_login, t.partner) == 0;
+}
+
+/* Answers like the real one; notes which limit was asked. */
+bool frontd_within_limit(struct rpc_call *call, enum limit_kind kind, const char *key)
+{
+    (void)snprintf(t.limit, sizeof t.limit, "%s %s", kind == LIMIT_PEER ? "peer" : "address", key);
+    if (t.limit_reached)
+        rpc_fail_retry(call, RPC_RATE_LIMITED, NULL, 100);
+    return !t.limit_reached;
+}
+
+const char *session_remote(const struct session *s)
+{
+    (void)s;
+    return "192.0.2.1";
+}
+
+const char *session_login(const struct session *s)
+{
+    (void)s;
+    return t.session_id ? "alice" : NULL;
 }
 
 bool frontd_caller_blocked(struct rpc_call *call, const char *source_server_login)

@@ -193,6 +193,42 @@ static void test_the_source_goes_to_the_store(void **state)
     p->done(p, DB_OK);
 }
 
+static void send_as(const char *source, const char *limit)
+{
+    t.limit[0] = '\0';
+    send_pair(container(DM_TEXT_IN, 0, 5, alice_seed), container(DM_TEXT_OUT, 0, 5, alice_seed),
+              source);
+    assert_string_equal(t.limit, limit);
+    stored(DM_STATE_DELIVERED, false);
+    t.n_told = 0;
+}
+
+static void test_whose_limit_counts(void **state)
+{
+    (void)state;
+    send_as(NULL, "address 192.0.2.1");
+    send_as("server_x", "address 192.0.2.1"); /* nobody knows it */
+    send_as("server_b", "peer server_b");     /* it serves bob */
+    t.alice.cached = t.bob.cached = false;
+    send_as("server_b", "address 192.0.2.1"); /* which is not looked up for this */
+    t.partner = "server_x";
+    send_as("server_x", "peer server_x");
+    t.peer = "server_x";
+    send_as(NULL, "peer server_x");
+    t.peer = NULL;
+    t.session_id = "s"; /* counted by the login already */
+    send_as(NULL, "");
+}
+
+static void test_too_much_costs_nothing(void **state)
+{
+    (void)state;
+    t.limit_reached = true;
+    send_plain();
+    assert_refused("RATE_LIMITED");
+    assert_int_equal(t.fetches, 0);
+}
+
 static void test_hello_makes_a_server(void **state)
 {
     (void)state;
@@ -247,6 +283,8 @@ int main(void)
         T(test_a_name_with_a_known_key_makes_no_server),
         T(test_a_blocked_server_is_refused_first),
         T(test_the_source_goes_to_the_store),
+        T(test_whose_limit_counts),
+        T(test_too_much_costs_nothing),
         T(test_hello_makes_a_server),
         T(test_bodies),
         T(test_never_two_messages),

@@ -71,6 +71,11 @@ class Server:
             "db.conninfo": self.conninfo,
             # The other servers of a laboratory live on loopback, which is refused otherwise.
             "server.pool.allowPrivateAddresses": "on",
+            # All its clients and servers have one address.
+            "limits.requestsPerLogin": 0,
+            "limits.sendsPerAddress": 0,
+            "limits.sendsPerServer": 0,
+            "limits.addUsersPerAddress": 0,
             **self.settings,
         }
 
