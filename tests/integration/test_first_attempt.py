@@ -12,6 +12,7 @@ from example_client import b64, pair_payload
 from support import fake_server as fake
 from support.attempt import FIRST_RETRY_MS, Case, Fault, before, check_row, talks
 from support.fake_server import FakeServer
+from support.net import User
 from support.waiting import eventually
 from support.world import REPO
 
@@ -353,3 +354,43 @@ async def test_both_servers_up_then_one_then_none(world, patient, net):
         assert sent["deliveryState"] == "accepted"
         check_row(patient.delivery(sent["outgoingKey"]), "tried", ["east: ", "west: "])
         assert north.connections == 0
+
+
+async def test_an_answer_lost_after_the_commit(patient, beta, net, certificates):
+    """The recipient's server has the message, the sender cannot know: the slot is used, and what
+    the schedule brings again is no second message."""
+    async with FakeServer("beta", beta.certificate) as relay:
+        relay.request = fake.in_turn(fake.relays(beta.url, beta.cafile), fake.resets)
+        alice = await net.user("alice", patient, known_to=(beta,))
+        bob = await net.user("bob", beta)
+        await net.enter(User(bob.login, [relay.route], bob.key), patient)
+        client, b = await net.connect(patient), await net.session(bob)
+        pair = alice.pair(bob)
+        sent = await client.send_pair(*pair)
+        assert sent["deliveryState"] == "accepted"
+        check_row(patient.delivery(sent["outgoingKey"]), "tried", ["beta: "])
+        await b.wait_pts(1)
+        again = {"incomingBlobB64": b64(pair[0]), "sourceServerLogin": "patient"}
+        await (await net.connect(beta)).call("ReceiveIncomingMessage", again)
+        query = "SELECT count(*) FROM {} WHERE owner_login = %s"
+        for table in ("signed_messages", "user_events"):
+            assert beta.value(query.format(table), [bob.login]) == 1
+        assert relay.ops().count("ReceiveIncomingMessage") == 1
+
+
+async def test_more_attempts_than_a_process_makes(world, net, certificates):
+    """The one beyond the bound is handed over: due at once, nobody's lease, the slot not used."""
+    server = world.server("narrow", frontd__workers=1, delivery__firstAttemptMaxInFlight=1)
+    held = fake.in_turn(fake.waits, fake.answers())
+    first, second = (Case(server, net, certificates, talks("open", "", held)) for _ in range(2))
+    async with first, second:
+        sending = asyncio.create_task(first.send())
+        await first.fakes[0].asked("ReceiveIncomingMessage")
+        assert (await second.send())["deliveryState"] == "accepted"
+        check_row(second.row(), "given back", ["handed_over"], 0)
+        assert second.fakes[0].connections == 0
+        first.fakes[0].gate.set()
+        await sending
+        await eventually(lambda: first.row()["state"] == "delivered", "the first one's delivery")
+    await net.close()
+    assert await asyncio.to_thread(server.stop)
