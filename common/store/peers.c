@@ -25,6 +25,8 @@ static const struct db_stmt WRITE = {
                               "$14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], "
                               "$18::bigint[], $19::bigint[], $20::text[], $21::text[]) AS written"};
 
+static const struct db_stmt BLOCK = {"block_server",
+                                     "SELECT block_server($1::text, $2::boolean) AS changed"};
 static const struct db_stmt LIST = {"list_peers", "SELECT * FROM list_peers()"};
 
 static void on_partners(void *ctx, const struct db_result *res)
@@ -182,4 +184,22 @@ static void on_lines(void *ctx, const struct db_result *res)
 void store_list_peers(struct store *s, store_peer_lines_cb cb, void *ctx)
 {
     store_call(s, &LIST, db_params_new(), on_lines, (void (*)(void))cb, ctx);
+}
+
+static void on_blocked(void *ctx, const struct db_result *res)
+{
+    struct store_wait *w = ctx;
+    store_blocked_cb cb = (store_blocked_cb)w->cb;
+    enum db_status st = store_status(res, w->stmt);
+    cb(w->ctx, st, st == DB_OK && db_bool(res, 0, db_col(res, "changed")));
+    free(w);
+}
+
+void store_block_server(struct store *s, const char *login, bool blocked, store_blocked_cb cb,
+                        void *ctx)
+{
+    struct db_params *p = db_params_new();
+    db_add_text(p, login);
+    db_add_bool(p, blocked);
+    store_call(s, &BLOCK, p, on_blocked, (void (*)(void))cb, ctx);
 }

@@ -43,6 +43,11 @@ void store_write_peers(struct store *s, const struct store_peer_row *rows, size_
                        const struct store_route *gone, size_t n_gone, store_written_cb cb,
                        void *ctx);
 
+/* Block a server, partner or not, or let it in again. *changed* is false if it was so already. */
+typedef void (*store_blocked_cb)(void *ctx, enum db_status st, bool changed);
+void store_block_server(struct store *s, const char *login, bool blocked, store_blocked_cb cb,
+                        void *ctx);
+
 /* A line of v_peers. The strings are valid during the callback. */
 struct store_peer_line {
     const char *login, *url, *process, *state, *last_error, *error_ago, *connected_ago;

@@ -7,7 +7,7 @@
 #include "store/peers.h"
 
 struct peers_wait {
-    bool done;
+    bool done, changed;
     enum db_status st;
     bool json;
     json_t *list; /* with --json */
@@ -67,4 +67,46 @@ int cmd_peers(struct ctl *c)
     else
         json_decref(w.list);
     return code;
+}
+
+/* --- blocking --- */
+
+static void on_blocked(void *ctx, enum db_status st, bool changed)
+{
+    struct peers_wait *w = ctx;
+    w->st = st;
+    w->changed = changed;
+    w->done = true;
+}
+
+static int set_blocked(struct ctl *c, bool blocked)
+{
+    struct peers_wait w = {0};
+    if (!ctl_server_login_valid(c->words[0]))
+        return ctl_fail(CTL_USAGE, "%s is not a server login", c->words[0]);
+    int code = ctl_store(c);
+    if (code != CTL_OK)
+        return code;
+    store_block_server(c->store, c->words[0], blocked, on_blocked, &w);
+    (void)ctl_wait(c, &w.done, 0);
+    code = ctl_db_result(w.st);
+    if (code != CTL_OK)
+        return code;
+    if (c->json)
+        ctl_print_json(json_pack("{s:s, s:b, s:b}", "serverLogin", c->words[0], "blocked", blocked,
+                                 "changed", w.changed));
+    else
+        printf("server %s is %s%s\n", c->words[0], blocked ? "blocked" : "not blocked",
+               w.changed ? "" : ", as before");
+    return CTL_OK;
+}
+
+int cmd_server_block(struct ctl *c)
+{
+    return set_blocked(c, true);
+}
+
+int cmd_server_unblock(struct ctl *c)
+{
+    return set_blocked(c, false);
 }

@@ -88,6 +88,8 @@ int cmd_user_show(struct ctl *c);
 int cmd_user_set_servers(struct ctl *c);
 int cmd_user_profile(struct ctl *c);
 int cmd_server_add(struct ctl *c);
+int cmd_server_block(struct ctl *c);
+int cmd_server_unblock(struct ctl *c);
 int cmd_peers(struct ctl *c);
 int cmd_delivery_show(struct ctl *c);
 int cmd_sync_mark_unsynced(struct ctl *c);

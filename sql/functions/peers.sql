@@ -98,3 +98,23 @@ BEGIN
     FROM v_peers v ORDER BY v.server_login, v.url, v.process, v.process_id;
 END $$;
 COMMENT ON FUNCTION list_peers() IS 'v_peers for a terminal.';
+
+-- A stranger is blocked by a row of its own, without an address, which goes when the block does.
+CREATE OR REPLACE FUNCTION block_server(p_login text, p_blocked boolean) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_blocked THEN
+        INSERT INTO sync_servers AS s (server_login, url, blocked, updated_at_ms)
+        VALUES (p_login, '', true, now_ms())
+        ON CONFLICT (server_login) DO UPDATE SET blocked = true, updated_at_ms = excluded.updated_at_ms
+        WHERE NOT s.blocked;
+        RETURN FOUND;
+    END IF;
+    DELETE FROM sync_servers WHERE server_login = p_login AND blocked AND url = '';
+    IF NOT FOUND THEN
+        UPDATE sync_servers SET blocked = false, updated_at_ms = now_ms()
+        WHERE server_login = p_login AND blocked;
+    END IF;
+    RETURN FOUND;
+END $$;
+COMMENT ON FUNCTION block_server(text, boolean) IS 'Operator: block a server, partner or not, or let it in again; false = it was so already.';

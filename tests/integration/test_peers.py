@@ -77,8 +77,7 @@ async def test_each_failure_has_its_own_word(world, net, certificates):
     """Sixteen bad servers at once, a name that does not exist, a blocked one, and a good one that
     must not notice."""
     hub = small(world, "hub")
-    hub.shinectl("server", "add", "banned", "--url", "wss://127.0.0.1:9/ws")
-    hub.rows("UPDATE sync_servers SET blocked = true WHERE server_login = 'banned' RETURNING 1")
+    hub.shinectl("server", "block", "banned")  # nobody has heard of it yet
     hub.start().ready()
     good = FakeServer("good", certificates["good"])
     fakes = [
@@ -176,13 +175,15 @@ async def test_the_partners_row_wins_over_the_users_word(world, net, certificate
         assert false.ops() == ["ServerHello", "ReceiveIncomingMessage"] and len(true.ops()) == 2
 
         # Blocked, also for what comes next; and let in again.
-        hub.rows("UPDATE sync_servers SET blocked = true RETURNING 1")
+        told = hub.shinectl("server", "block", "delta").stdout
+        assert told == "server delta is blocked\n"
         os.kill(hub.frontd.pid, signal.SIGHUP)
         await eventually(lambda: not false.is_connected(), "the connection to end")
         sent = await client.send_pair(*alice.pair(bob, "to nobody"))
         assert sent["deliveryState"] == "accepted"
         assert "blocked" in hub.delivery(sent["outgoingKey"])["last_error"]
-        hub.rows("UPDATE sync_servers SET blocked = false RETURNING 1")
+        for told in ("is not blocked", "is not blocked, as before"):
+            assert hub.shinectl("server", "unblock", "delta").stdout == f"server delta {told}\n"
         os.kill(hub.frontd.pid, signal.SIGHUP)
 
         async def works_again():

@@ -1,6 +1,6 @@
 -- Other servers, as the processes see them.
 \ir support.psql
-SELECT plan(27);
+SELECT plan(33);
 SELECT make_users();
 
 -- Partners in memory
@@ -75,4 +75,15 @@ SELECT is_empty('SELECT * FROM peer_connections', 'and goes with it');
 SET ROLE shine_daemon; SELECT is(tell('p3', '{p1}'), true, 'a daemon may write');
 SET ROLE shine_reader; SELECT is((SELECT state FROM v_peers WHERE process = 'syncd'), 'ready', 'and people may read');
 RESET ROLE;
+
+-- Blocking
+CREATE FUNCTION row_of(l text) RETURNS text LANGUAGE sql AS $$ SELECT (url, blocked)::text FROM sync_servers WHERE server_login = l $$;
+SELECT is((block_server('p1', true), block_server('p1', true))::text, '(t,f)', 'once');
+SELECT is(row_of('p1'), '(wss://p1/ws,t)', 'its row stays');
+SELECT is((block_server('p1', false), block_server('p1', false))::text, '(t,f)', 'and back');
+SELECT is(row_of('p1'), '(wss://p1/ws,f)', 'as it was');
+SELECT block_server('stranger', true);
+SELECT is(row_of('stranger'), '("",t)', 'a stranger has a row for it');
+SELECT block_server('stranger', false);
+SELECT is(row_of('stranger'), NULL, 'as long as it lasts');
 SELECT * FROM finish();
