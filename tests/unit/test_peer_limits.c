@@ -3,6 +3,7 @@
  */
 #include "peer_fixture.h"
 
+#include "util/clock.h"
 #include "util/log.h"
 
 /* --- time --- */
@@ -102,6 +103,52 @@ static void test_bytes_extend_it_to_the_callers_limit_only(void **state)
     wait_end(x, 0);
     assert_int_equal(PEER_TIMEOUT, x->e[0].result);
     loop_until(&x->loop, &c.closed);
+}
+
+/* --- silence --- */
+
+static void test_pings_only_in_silence(void **state)
+{
+    struct fixture *x = *state;
+    int64_t ping, pong;
+    x->server.on_request = script;
+    x->cfg.ping_idle_ms = 150;
+    start(x);
+    for (int64_t end = clock_mono_ms() + 400; clock_mono_ms() < end;) { /* useful traffic */
+        call(x, 0, "Echo");
+        wait_end(x, 0);
+        loop_for(&x->loop, 10);
+    }
+    peer_link_ping_times(the_peer(x)->link, &ping, &pong);
+    assert_int_equal(0, ping);
+    do {
+        loop_for(&x->loop, 10);
+        peer_link_ping_times(the_peer(x)->link, &ping, &pong);
+    } while (pong == 0);
+    assert_true(ping > 0 && pong >= ping);
+    assert_int_equal(PEER_READY, the_peer(x)->state);
+    assert_int_equal(1, x->server.accepted);
+}
+
+static void test_no_pong_drops_the_connection(void **state)
+{
+    struct fixture *x = *state;
+    x->server.on_request = script;
+    x->cfg.ping_idle_ms = 80;
+    x->cfg.pong_timeout_ms = 80;
+    start(x);
+    call(x, 0, "Hold");
+    loop_until_count(&x->loop, &x->server.n_seen, 1);
+    struct ws_conn *conn = fake_server_conn(&x->server);
+    ws_pause(conn); /* as if its packets were swallowed */
+    wait_end(x, 0);
+    assert_int_equal(PEER_LOST, x->e[0].result); /* and did not wait for its own time limit */
+    assert_true(x->e[0].written);
+    assert_string_equal("pong_timeout", the_peer(x)->last_error);
+    ws_close(conn, 1000, "");
+    call(x, 1, "Echo");
+    wait_end(x, 1);
+    assert_int_equal(PEER_ANSWER, x->e[1].result);
 }
 
 /* --- losses --- */
@@ -274,6 +321,8 @@ int main(void)
         T(test_waiting_behind_a_timeout_is_not_written),
         T(test_bytes_extend_the_wait),
         T(test_bytes_extend_it_to_the_callers_limit_only),
+        T(test_pings_only_in_silence),
+        T(test_no_pong_drops_the_connection),
         T(test_lost_in_flight),
         T(test_idle_loss_and_next_call),
         T(test_queue_full),

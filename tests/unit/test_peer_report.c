@@ -10,7 +10,7 @@
 static struct {
     unsigned writes;
     size_t n, n_gone;
-    char state[16], last_error[64], gone[256];
+    char state[16], last_error[64], gone[400];
     int64_t ok, connected_ms, error_ms;
     store_written_cb cb;
     void *ctx;
