@@ -18,8 +18,9 @@
 #include "util/mem.h"
 
 #define SWEEP_MIN 256
-#define SWEEP_US  1000000 /* between two sweeps, or a full table would be swept for each newcomer  \
-                           */
+#define SWEEP_US                                                                                   \
+    1000000 /* between two sweeps, or a full table would be swept for each newcomer                \
+             */
 
 struct kind {
     bool limited;
@@ -42,6 +43,7 @@ static const struct {
     [LIMIT_LOGIN] = {"limits.requestsPerLogin", "limits.requestsPerLoginBurst", 1},
     [LIMIT_ADDRESS] = {"limits.sendsPerAddress", "limits.sendsPerAddressBurst", 1},
     [LIMIT_PEER] = {"limits.sendsPerServer", "limits.sendsPerServer", 1},
+    [LIMIT_HELLO] = {"limits.hellosPerAddress", "limits.hellosPerAddressBurst", 1},
     [LIMIT_ADD_USER] = {"limits.addUsersPerAddress", "limits.addUsersPerAddressBurst", 60},
 };
 
@@ -129,7 +131,7 @@ int64_t limits_take(struct limits *l, enum limit_kind kind, const char *key)
     char address[INET6_ADDRSTRLEN];
     if (!k->limited)
         return 0;
-    if (kind == LIMIT_ADDRESS || kind == LIMIT_ADD_USER) {
+    if (kind != LIMIT_LOGIN && kind != LIMIT_PEER) {
         address_key(key, address);
         key = address;
     }

@@ -15,6 +15,7 @@ enum limit_kind {
     LIMIT_ADDRESS,  /* containers brought by somebody who is neither logged in nor a known server;
                        key: a numeric address */
     LIMIT_PEER,     /* containers brought by a known server; key: its login */
+    LIMIT_HELLO,    /* ServerHello, each of which costs a signature; key: a numeric address */
     LIMIT_ADD_USER, /* AddUser; key: a numeric address */
     LIMIT_KINDS
 };

@@ -126,7 +126,9 @@ static void second_hello(struct rpc_call *call, const struct hello *h)
 void frontd_server_hello(struct rpc_call *call)
 {
     struct hello h;
-    if (!frontd_configured(call) || !read_hello(call, &h) || !may_say(call, &h))
+    if (!frontd_configured(call) || !read_hello(call, &h) ||
+        !frontd_within_limit(call, LIMIT_HELLO, session_remote(session_of(call))) ||
+        !may_say(call, &h))
         return;
     peer_pool_heard_from(frontd_of(call)->peers, h.login);
     if (*h.proof)

@@ -89,6 +89,8 @@ const struct config_key settings_keys[] = {
     INT("limits.sendsPerAddress", "20", 0, 1000000, "messages and deletions a second from one address without log-in; 0 = any"),
     INT("limits.sendsPerAddressBurst", "100", 1, 1000000, "the same at once after a quiet while"),
     INT("limits.sendsPerServer", "5000", 0, 1000000, "messages and deletions a second from one known server; 0 = any"),
+    INT("limits.hellosPerAddress", "20", 0, 1000000, "ServerHello requests a second from one address; 0 = any"),
+    INT("limits.hellosPerAddressBurst", "100", 1, 1000000, "the same at once after a quiet while"),
     INT("limits.addUsersPerAddress", "1", 0, 1000000, "AddUser requests a minute from one address; 0 = any"),
     INT("limits.addUsersPerAddressBurst", "10", 1, 1000000, "the same at once after a quiet while"),
     INT("limits.inFlightPerConnection", "64", 1, 10000, "requests of one connection worked on; then reading stops"),

@@ -97,8 +97,10 @@ void peer_hello_begin(struct peer_hello *h, const struct peer_auth *auth, const 
                       const char *them, const struct ws_url *url)
 {
     *h = (struct peer_hello){.auth = auth, .me = me, .them = them};
+    const struct partner *p = auth ? peer_auth_partner(auth, them) : NULL;
     peer_host_of(url, h->host);
-    peer_nonce_make(h->nonce);
+    if (auth && (peer_auth_has_key(auth) || (p && p->n_keys > 0)))
+        peer_nonce_make(h->nonce);
 }
 
 json_t *peer_hello_payload(const struct peer_hello *h)
@@ -106,7 +108,7 @@ json_t *peer_hello_payload(const struct peer_hello *h)
     json_t *p = json_pack("{s:s, s:i, s:o}", "serverLogin", h->me, "protocolVersion",
                           PEER_PROTOCOL_VERSION, "capabilities", peer_capabilities(h->auth));
     shine_assert(p);
-    if (!h->auth)
+    if (!h->nonce[0])
         return p;
     (void)json_object_set_new(p, "helloNonce", json_string(h->nonce));
     (void)json_object_set_new(p, "dialledHost", json_string(h->host));
@@ -141,7 +143,7 @@ static const char *judge_first(struct peer_hello *h, const json_t *payload)
     const char *proof = json_string_value(json_object_get(payload, "proofB64"));
     if (!h->auth)
         return NULL;
-    if (challenge && peer_nonce_valid(challenge))
+    if (h->nonce[0] && challenge && peer_nonce_valid(challenge))
         memcpy(h->challenge, challenge, strlen(challenge) + 1);
     else
         proof = NULL; /* it cannot have signed anything that fits */

@@ -27,12 +27,14 @@ struct peer_hello {
     const struct peer_auth *auth; /* NULL: without proofs */
     const char *me, *them;        /* server logins */
     char host[PEER_HOST_MAX + 1];
-    char nonce[PEER_NONCE_TEXT + 1];
+    char nonce[PEER_NONCE_TEXT + 1];     /* "" = no proofs are asked for or offered */
     char challenge[PEER_NONCE_TEXT + 1]; /* "" until it came */
     unsigned capabilities;               /* what the other side lists */
     bool legacy;                         /* it knows no ServerHello */
 };
-/* Begin; the logins are borrowed. */
+/* Begin; the logins are borrowed. Proofs are asked for if we know a key of that server or have one
+ * ourselves: otherwise nobody could do anything with them, and a server that is dialled under a
+ * name that it does not know could be reached all the same. */
 void peer_hello_begin(struct peer_hello *h, const struct peer_auth *auth, const char *me,
                       const char *them, const struct ws_url *url);
 /* The payload of the request to send next, new: the first, and once there is a challenge the second

@@ -74,9 +74,13 @@ async def test_requests_of_a_user_count_on_all_connections(limited, net):
     assert refusals(await many(other, "Ping", [{}] * 20)) == 0
 
 
-async def test_users_are_added_slowly(world, net):
-    server = world.server("slow", frontd__workers=1, limits__addUsersPerAddress=1)
+async def test_users_are_added_slowly_and_hellos_are_few(world, net):
+    server = world.server(
+        "slow", frontd__workers=1, limits__addUsersPerAddress=1, limits__hellosPerAddress=1
+    )
     c = await net.connect(server)
+    hello = {"serverLogin": "gamma", "protocolVersion": 1}
+    assert 20 <= refusals(await many(c, "ServerHello", [hello] * 130)) <= 30
     users = [
         add_user_payload(f"u{n}", SigningKey.generate(), [(server.login, server.url)])
         for n in range(15)

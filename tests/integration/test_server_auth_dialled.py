@@ -1,5 +1,5 @@
 """Whom a server accepts as the one that it dialled: every answerer here is called by the same
-server, which knows keys of all of them but two, and has a message for a user of each."""
+server, which has a key and knows those of all of them but two, and has a message for a user of each."""
 
 import asyncio
 import itertools

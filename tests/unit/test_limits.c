@@ -70,6 +70,7 @@ static void the_defaults(void **state)
     assert_int_equal(take_all(LIMIT_ADDRESS, "192.0.2.1"), 100);
     assert_int_equal(limits_take(limits, LIMIT_ADDRESS, "192.0.2.1"), 50);
     assert_int_equal(take_all(LIMIT_PEER, "beta"), 5000);
+    assert_int_equal(take_all(LIMIT_HELLO, "192.0.2.1"), 100);
     assert_int_equal(take_all(LIMIT_ADD_USER, "192.0.2.1"), 10);
     assert_int_equal(limits_take(limits, LIMIT_ADD_USER, "192.0.2.1"), 60000);
     now_us += 1000000;

@@ -344,6 +344,23 @@ static void unknown_keys_are_no_hindrance(void **state)
     peer_auth_free(d.auth);
 }
 
+/* Nobody could do anything with them; and a base peer may be dialled under any name. */
+static void without_keys_no_proofs_are_asked_for(void **state)
+{
+    (void)state;
+    struct dial d = dial_of(PEER_TRUST_KNOWN, false);
+    json_t *first = peer_hello_payload(&d.hello);
+    assert_null(json_object_get(first, "helloNonce"));
+    assert_null(json_object_get(first, "dialledHost"));
+    assert_int_equal(take(&d, 200, "", accepted(CHALLENGE, ANSWER_PROOF)), PEER_HELLO_DONE);
+    peer_auth_free(d.auth);
+    json_decref(first);
+    beta_has_key(beta_key);
+    d = dial_of(PEER_TRUST_KNOWN, false);
+    assert_int_equal(take(&d, 200, "", proven(&d, PEER_SIDE_ANSWER, beta_seed)), PEER_HELLO_DONE);
+    peer_auth_free(d.auth);
+}
+
 static void nothing_is_known_before_the_table_is_read(void **state)
 {
     (void)state;
@@ -394,6 +411,7 @@ int main(void)
         T(who_does_not_prove_is_not_used),
         T(wrong_proofs),
         T(unknown_keys_are_no_hindrance),
+        T(without_keys_no_proofs_are_asked_for),
         T(nothing_is_known_before_the_table_is_read),
         T(refusals_have_their_reasons),
         T(what_is_listed),

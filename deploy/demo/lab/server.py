@@ -75,6 +75,7 @@ class Server:
             "limits.requestsPerLogin": 0,
             "limits.sendsPerAddress": 0,
             "limits.sendsPerServer": 0,
+            "limits.hellosPerAddress": 0,
             "limits.addUsersPerAddress": 0,
             **self.settings,
         }
