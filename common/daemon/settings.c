@@ -72,7 +72,7 @@ const struct config_key settings_keys[] = {
     INT("server.pool.maxQueuePerPeer", "2000", 1, 1000000, "requests that wait for one server; more are refused at once"),
     INT("server.pool.maxInFlightPerPeer", "64", 1, 10000, "open requests to a server that lists pipelining"),
     INT("server.pool.maxPeers", "1000", 1, 100000, "servers known at once; the least recently used idle one makes room"),
-    INT("server.pool.dialsPerSecond", "20", 1, 100000, "connections that a process begins within a second, or a tenth of the known servers if that is more; further ones wait"),
+    INT("server.pool.dialsPerSecond", "20", 1, 100000, "dials that a process begins in a second, or a tenth of the known servers if that is more"),
     BOOL("server.pool.eager", "false", "connect to all known servers, not only to those that are called"),
     BOOL("server.pool.allowPrivateAddresses", "false", "dial loopback, private and link-local addresses (tests, demo)"),
 

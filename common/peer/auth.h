@@ -77,6 +77,7 @@ void peer_auth_use(struct peer_auth *a, const struct partners *partners);
 void peer_auth_free(struct peer_auth *a);
 
 enum peer_trust peer_auth_trust(const struct peer_auth *a);
+/* True if we have a key, and can prove who we are. */
 bool peer_auth_has_key(const struct peer_auth *a);
 /* As peer_proof_make(), with our key, which there must be. */
 void peer_auth_prove(const struct peer_auth *a, enum peer_side side, const struct peer_meeting *m,
