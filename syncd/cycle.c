@@ -25,7 +25,8 @@
 
 enum {
     TICK_MS = 1000,
-    TURNS_MAX = 16, /* servers worked on at the same time */
+    FIRST_RETRY_MS = 100, /* the database connection is made while we start */
+    TURNS_MAX = 16,       /* servers worked on at the same time */
     LEASE_MS = 90 * 1000,
     RENEW_MS = 20 * 1000,
     PING_MS = 30 * 1000,
@@ -58,6 +59,7 @@ struct cycle {
     } sum; /* --once */
 };
 
+static void on_tick(uv_timer_t *timer);
 static void claim(struct cycle *c);
 static void tell_left_over(struct cycle *c);
 static void order(struct cycle *c, const char *server, const char *after);
@@ -77,6 +79,8 @@ static bool call_ended(struct cycle *c, enum db_status st)
     c->calls--;
     if (st == DB_OK)
         c->database_ms = clock_mono_ms();
+    if (c->s->once && st == DB_OK && c->calls == 0 && c->n_turns == 0 && !c->stopping)
+        (void)uv_timer_start(&c->timer, on_tick, 0, TICK_MS); /* whatever comes next, or the end */
     done_if_idle(c);
     return !c->stopping;
 }
@@ -117,7 +121,7 @@ static void on_ordered(void *ctx, enum db_status st, const char *last)
             c->started = true;
             tell_left_over(c);
         }
-        (void)uv_timer_start(&c->timer, c->timer.timer_cb, st == DB_OK ? 0 : TICK_MS, TICK_MS);
+        (void)uv_timer_start(&c->timer, on_tick, st == DB_OK ? 0 : FIRST_RETRY_MS, TICK_MS);
     }
     free(o);
 }

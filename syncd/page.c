@@ -122,7 +122,6 @@ void page_store(struct turn *t, json_t *items)
     p->item = xcalloc(p->n + 1, sizeof *p->item);
     p->users = map_new();
     p->told = map_new();
-    p->work.data = p;
     for (size_t i = 0; i < p->n; i++)
         if (!read_item(p, &p->item[i], json_array_get(items, i))) {
             p->item[i].reason = "BAD_ITEM";
@@ -185,7 +184,20 @@ static void page_users(struct page *p)
 
 static void page_verify(struct page *p)
 {
-    shine_assert(uv_queue_work(p->t->s->loop, &p->work, page_verify_work, page_verified) == 0);
+    if (p->t->result > TURN_LATER) { /* without keys nothing is to be called forged */
+        page_end(p);
+        return;
+    }
+    size_t each = p->n / PAGE_SLICES + 1;
+    p->open = PAGE_SLICES;
+    for (size_t i = 0; i < PAGE_SLICES; i++) {
+        struct page_slice *s = &p->slices[i];
+        s->page = p;
+        s->work.data = s;
+        s->begin = i * each < p->n ? i * each : p->n;
+        s->end = (i + 1) * each < p->n ? (i + 1) * each : p->n;
+        shine_assert(uv_queue_work(p->t->s->loop, &s->work, page_verify_work, page_verified) == 0);
+    }
 }
 
 static void on_keys(void *ctx, enum db_status st, const uint8_t (*keys)[DM_KEY_BYTES], size_t n)
@@ -241,18 +253,19 @@ static void verify_item(struct page *p, struct page_item *it)
 
 static void page_verify_work(uv_work_t *w)
 {
-    struct page *p = w->data;
-    if (p->t->result > TURN_LATER) /* without keys nothing is to be called forged */
-        return;
-    for (size_t i = 0; i < p->n; i++)
+    const struct page_slice *s = w->data;
+    struct page *p = s->page;
+    for (size_t i = s->begin; i < s->end; i++)
         if (page_item_good(&p->item[i]))
             verify_item(p, &p->item[i]);
 }
 
 static void page_verified(uv_work_t *w, int status)
 {
-    struct page *p = w->data;
+    struct page *p = ((struct page_slice *)w->data)->page;
     shine_assert(status == 0); /* never cancelled */
+    if (!closed(p))
+        return;
     if (p->t->result > TURN_LATER)
         page_end(p);
     else

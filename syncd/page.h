@@ -36,8 +36,17 @@ struct page_user {
     size_t n_keys;
 };
 
-struct page {
+/* A part of the page whose signatures are checked by one thread. */
+struct page_slice {
     uv_work_t work;
+    struct page *page;
+    size_t begin, end;
+};
+
+#define PAGE_SLICES 4
+
+struct page {
+    struct page_slice slices[PAGE_SLICES];
     struct turn *t;
     json_t *items;
     size_t n;

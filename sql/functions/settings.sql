@@ -74,7 +74,7 @@ BEGIN
     -- The second server has shown that it holds the same.
     UPDATE user_settings u SET synced = true FROM generate_series(1, v_n) i
     WHERE v_same[i] AND p_source[i] = v_second[i] AND u.login = p_login[i] AND u.name = p_name[i]
-      AND NOT u.synced;
+      AND CASE WHEN u.synced THEN false ELSE true END;
 
     v_pts := append_events(v_now, ARRAY(SELECT CASE WHEN v_newer[i] THEN p_login[i] END
                                         FROM generate_series(1, v_n) i ORDER BY i),

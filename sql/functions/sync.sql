@@ -48,6 +48,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
     v_verdict integer;
+    v_ack text;
 BEGIN
     v_verdict := may_pull(p_me, p_caller, p_trust, p_owner, EXISTS (
         SELECT FROM dm_sync_outbox o WHERE o.owner_login = p_owner AND NOT o.synced));
@@ -55,18 +56,14 @@ BEGIN
         RETURN QUERY SELECT v_verdict, false, NULL::text, NULL::text, NULL::bigint, NULL::bytea, NULL::bytea;
         RETURN;
     END IF;
-    IF cardinality(p_ack) > 0 THEN
-        PERFORM FROM generate_series(1, cardinality(p_ack)) i
-        JOIN dm_sync_outbox o ON o.owner_login = p_owner
-            AND o.primary_message_key = split_part(p_ack[i], ':', 1) AND o.sync_id = p_ack[i]
-        WHERE NOT o.synced
-        ORDER BY o.owner_login, o.primary_message_key FOR NO KEY UPDATE OF o;
+    -- One by one, in key order: joined to the array, the planner may walk through all rows of the owner
+    -- for each one. CASE keeps it from doing so by the index of unsynced rows.
+    FOR v_ack IN SELECT x FROM unnest(p_ack) x ORDER BY split_part(x, ':', 1) COLLATE "C" LOOP
         UPDATE dm_sync_outbox o SET synced = true, push_due_at_ms = NULL, lease_owner = NULL,
             lease_until_ms = NULL, row_version = o.row_version + 1
-        FROM generate_series(1, cardinality(p_ack)) i
-        WHERE o.owner_login = p_owner AND o.primary_message_key = split_part(p_ack[i], ':', 1)
-          AND o.sync_id = p_ack[i] AND NOT o.synced;
-    END IF;
+        WHERE o.owner_login = p_owner AND o.primary_message_key = split_part(v_ack, ':', 1)
+          AND o.sync_id = v_ack AND CASE WHEN o.synced THEN false ELSE true END;
+    END LOOP;
     RETURN QUERY
     WITH page AS MATERIALIZED (
         SELECT o.sync_id::text, o.primary_message_key, o.stored_at_ms,
@@ -118,6 +115,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
     v_verdict integer;
+    v_ack text;
 BEGIN
     v_verdict := may_pull(p_me, p_caller, p_trust, p_owner, EXISTS (
         SELECT FROM user_settings u WHERE u.login = p_owner AND NOT u.synced));
@@ -126,14 +124,12 @@ BEGIN
                             NULL::bigint, NULL::bytea;
         RETURN;
     END IF;
-    IF cardinality(p_ack) > 0 THEN
-        PERFORM FROM generate_series(1, cardinality(p_ack)) i
-        JOIN user_settings u ON u.login = p_owner AND u.name = split_part(p_ack[i], ':', 1)
-        WHERE NOT u.synced ORDER BY u.name FOR NO KEY UPDATE OF u;
-        UPDATE user_settings u SET synced = true FROM generate_series(1, cardinality(p_ack)) i
-        WHERE u.login = p_owner AND u.name = split_part(p_ack[i], ':', 1) AND NOT u.synced
-          AND p_ack[i] = setting_sync_id(u.name, u.time_ms, u.value);
-    END IF;
+    FOR v_ack IN SELECT x FROM unnest(p_ack) x ORDER BY split_part(x, ':', 1) COLLATE "C" LOOP
+        UPDATE user_settings u SET synced = true
+        WHERE u.login = p_owner AND u.name = split_part(v_ack, ':', 1)
+          AND CASE WHEN u.synced THEN false ELSE true END
+          AND v_ack = setting_sync_id(u.name, u.time_ms, u.value);
+    END LOOP;
     RETURN QUERY
     WITH kept AS (
         SELECT p.*, row_number() OVER w AS n, sum(p.bytes) OVER w AS total, count(*) OVER () AS found

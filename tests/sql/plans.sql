@@ -1,7 +1,7 @@
 -- The cost of the hot calls does not grow with what is stored: buffers touched are counted with a
 -- small and with a large database, in one session, whose plans were made while it was empty.
 \ir support.psql
-SELECT plan(19);
+SELECT plan(20);
 SELECT make_users();
 SET enable_seqscan = on;
 
@@ -78,6 +78,8 @@ SELECT few($$SELECT * FROM sync_page('home', 'other', true, 'two', 0, '', 5, 300
 SELECT few($$SELECT * FROM sync_page('home', 'other', true, 'two', 0, '', 5, 3000000, ARRAY(SELECT 'two|x|' || i || '|' || i || '|2:0:0:x' FROM generate_series(1, 20) i))$$, 300, 'acknowledgements of what is synced');
 SELECT few($$SELECT * FROM sync_settings_page('home', 'other', true, 'two', 0, '', 5, 3000000, '{}')$$, 150, 'a page of settings');
 SELECT few($$SELECT * FROM put_settings('home', 'p1', '{two}', '{new}', '{v}', '{1}', '{x}', '{NULL}', '{1}', 1000000)$$, 1000, 'one setting');
+UPDATE dm_sync_outbox SET synced = false WHERE owner_login = 'two' AND stored_at_ms < now_ms();
+SELECT few($$SELECT * FROM sync_page('home', 'other', true, 'two', 0, '', 5, 3000000, ARRAY(SELECT 'two|x|' || i || '|' || i || '|2:0:0:x' FROM generate_series(2, 40, 2) i))$$, 1500, 'acknowledgements beside many that are not synced');
 -- What a claim will read: due rows only, in order.
 SELECT few($$SELECT * FROM dm_delivery_state WHERE state = 'accepted' AND GREATEST(next_attempt_at_ms, lease_until_ms) <= now_ms() + 1000000
              ORDER BY GREATEST(next_attempt_at_ms, lease_until_ms) LIMIT 50$$, 100, 'due rows');

@@ -24,7 +24,7 @@ async def sync_once(server: Any, *args: str) -> Tuple[int, str, str]:
     """One cycle at `server`: exit status, what it printed, its log."""
     done = await asyncio.to_thread(
         subprocess.run, _argv(server, "--once", *args), capture_output=True, text=True, timeout=120,
-        check=False, env={**os.environ, **SANITIZERS})  # fmt: skip
+        check=False, env={**lab.process.environment(), **SANITIZERS})  # fmt: skip
     judge(done.stderr)
     return done.returncode, done.stdout, done.stderr
 
