@@ -74,10 +74,10 @@ struct attempt {
     bool moved_here; /* and turned out to be served by this server */
     bool counted;    /* in d->calling */
     bool decided, reported;
-    bool tried;    /* by any ended call */
-    bool left_out; /* a route was, because its server is at its bound */
-    bool busy_is_a_try;
-    int64_t retry_after_ms; /* the shortest asked for; -1 = none yet */
+    bool tried;                    /* by any ended call */
+    bool left_out;                 /* a route was, because its server is at its bound */
+    bool wait_dial, busy_is_a_try; /* as in the task */
+    int64_t retry_after_ms;        /* the shortest asked for; -1 = none yet */
     char reason[CALLS_MAX * (96 + SHINE_SERVER_LOGIN_MAX + 4) + 64];
     char via[SHINE_SERVER_LOGIN_MAX + 1];
     struct store_finish finish;
@@ -204,8 +204,14 @@ static bool call_route(struct attempt *at, const struct store_route *route, bool
     at->calls_open++;
     if (at->d->bounds)
         delivery_bounds_begin(at->d->bounds, route->login);
-    peer_call(at->d->peers, c->route.login, c->route.url, PEER_REALTIME, at->by.op, payload,
-              left > 0 ? (uint32_t)left : 1, on_answer, c);
+    const struct peer_request r = {.login = c->route.login,
+                                   .url = c->route.url,
+                                   .lane = PEER_REALTIME,
+                                   .flags = at->wait_dial ? PEER_WAIT_DIAL : 0,
+                                   .op = at->by.op,
+                                   .payload = payload,
+                                   .timeout_ms = left > 0 ? (uint32_t)left : 1};
+    peer_request(at->d->peers, &r, on_answer, c);
     return true;
 }
 
@@ -241,6 +247,7 @@ void delivery_attempt(struct delivery *d, const struct delivery_task *t, deliver
     at->by = carrier_of(t->type);
     at->blob_b64 = base64_encode_new(t->blob, t->blob_len);
     at->ends_ms = clock_mono_ms() + t->deadline_ms;
+    at->wait_dial = t->wait_dial;
     at->busy_is_a_try = t->busy_is_a_try;
     for (unsigned i = 0; i < t->n_routes && i < ROUTES_MAX; i++)
         (void)call_route(at, &t->routes[i], t->granted[i]);

@@ -49,6 +49,8 @@ struct delivery_task {
     uint32_t deadline_ms; /* of the whole attempt, ending before the lease does */
     bool granted[2]; /* this route may be called although its server counts as full: the caller has
                         waited for it (bounds.h) */
+    bool wait_dial;  /* the last chance: a server in back-off is not taken as tried, the call waits
+                        for a dial that begins now or later */
     bool busy_is_a_try; /* 429 and 503 use the slot: so old a row must come to its end */
 };
 

@@ -15,12 +15,13 @@
 static const struct db_stmt FINISH_ATTEMPTS = {
     "finish_attempts",
     "SELECT * FROM finish_attempts($1::text, $2::text, $3::text[], $4::text[], $5::bigint[], "
-    "$6::bigint[], $7::bigint[], $8::integer[], $9::text[], $10::text[], $11::bigint[])"};
+    "$6::bigint[], $7::bigint[], $8::integer[], $9::text[], $10::text[], $11::bigint[], "
+    "$12::bigint[])"};
 static const struct db_stmt FINISH_ATTEMPTS_SKIPPING = {
     "finish_attempts_skipping",
     "SELECT r.* FROM " STORE_SKIP_FROM ", finish_attempts(" STORE_SKIP_ARG1 ", "
     "$2::text, $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], "
-    "$8::integer[], $9::text[], $10::text[], $11::bigint[]) r"};
+    "$8::integer[], $9::text[], $10::text[], $11::bigint[], $12::bigint[]) r"};
 static const struct db_stmt DELIVERY_STATUS = {
     "get_delivery_status", "SELECT * FROM get_delivery_status($1::text[], $2::text[])"};
 static const struct db_stmt SHOW_DELIVERY = {"show_delivery",
@@ -69,6 +70,7 @@ static struct db_params *finish_build(void *ctx, struct db_batch_item *const *it
     db_array_begin(p, DB_INT8_ARRAY, n);
     for (size_t i = 0; i < n; i++)
         db_item_int8(p, finish_of(items[i])->retry_after_ms);
+    store_add_schedule(s, p);
     return p;
 }
 

@@ -5,13 +5,21 @@
 #include "db/batch.h"
 #include "store/messages.h"
 
+#define STORE_ATTEMPTS_MAX 16
+
 struct store {
     struct db_pool *pool;
     char *server_login;
     char *process_id;
     struct db_batcher *pairs, *incoming, *tombstones, *finishes;
     struct db_batcher *pulled_pairs, *pulled_incoming, *pulled_tombstones;
+    struct db_batcher *pushes;
+    int64_t schedule[STORE_ATTEMPTS_MAX]; /* of results and claims; none = the default */
+    size_t n_schedule;
+    char trim_after[DM_LOGIN_MAX + 1]; /* where housekeeping goes on */
 };
+/* The schedule as a parameter, NULL for the default. */
+void store_add_schedule(const struct store *s, struct db_params *p);
 
 /* A call with a callback: who waits for it. `cb` is the callback of the public function, cast back
  * by the handler that knows its type. */
@@ -80,7 +88,7 @@ void store_setting_of(const struct db_result *res, int row, struct store_setting
 
 /* Batch kinds, each beside its build and done functions. */
 extern const struct db_batch_kind store_pair_kind, store_incoming_kind, store_tombstone_kind,
-    store_finish_kind, store_pulled_pair_kind, store_pulled_incoming_kind,
+    store_finish_kind, store_push_kind, store_pulled_pair_kind, store_pulled_incoming_kind,
     store_pulled_tombstone_kind;
 
 #endif

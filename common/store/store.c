@@ -34,6 +34,7 @@ struct store *store_new(struct db_pool *pool, const struct store_identity *id, u
     s->pulled_tombstones =
         db_batcher_new(pool, &store_pulled_tombstone_kind, s, pulled, STATEMENTS_IN_FLIGHT);
     s->finishes = db_batcher_new(pool, &store_finish_kind, s, max_batch, STATEMENTS_IN_FLIGHT);
+    s->pushes = db_batcher_new(pool, &store_push_kind, s, max_batch, STATEMENTS_IN_FLIGHT);
     return s;
 }
 
@@ -48,6 +49,7 @@ void store_free(struct store *s)
     db_batcher_free(s->pulled_incoming);
     db_batcher_free(s->pulled_tombstones);
     db_batcher_free(s->finishes);
+    db_batcher_free(s->pushes);
     free(s->server_login);
     free(s->process_id);
     free(s);

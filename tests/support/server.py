@@ -37,15 +37,26 @@ class WatchedServer(lab.Server):
         self.unclean = False  # it had to be killed, or ended with an error
         self.clock_source: Optional[str] = None
 
-    def start(self) -> "WatchedServer":
-        argv = [str(self.bin_dir / "frontd"), "-c", str(self.config)]
-        self.frontd = lab.Process(argv, self.log, tied=self.tied, env=SANITIZERS)
-        return self
+    def spawn(self, program: str, *args: str) -> lab.Process:
+        argv = [str(self.bin_dir / program), "-c", str(self.config), *args]
+        return lab.Process(argv, self.log, tied=self.tied, env=SANITIZERS)
 
     def stop(self, timeout: float = lab.server.STOP_SECONDS) -> bool:
         clean = super().stop(timeout)
         self.unclean |= not clean
         return clean
+
+    def stop_deliveryd(
+        self, process: lab.Process, timeout: float = lab.server.STOP_SECONDS
+    ) -> bool:
+        clean = super().stop_deliveryd(process, timeout)
+        self.unclean |= not clean
+        return clean
+
+    def kill_deliveryd(self, process: lab.Process) -> None:
+        """kill -9."""
+        self.deliveryds.remove(process)
+        process.kill()
 
     # -- the log --
 

@@ -20,6 +20,7 @@ class Server:
     """A server named `login`. Files go to `directory`, which is created.
 
     prepare() makes database and configuration, start() the daemon, ready() waits until it serves.
+    start_deliveryd() adds a process that makes the retries, or several.
     `settings` are configuration keys beyond, or instead of, those made here.
     """
 
@@ -46,6 +47,7 @@ class Server:
         self.config, self.log = directory / f"{login}.conf", directory / f"{login}.log"
         self.settings = settings or {}
         self.frontd: Optional[Process] = None
+        self.deliveryds: List[Process] = []
         self._connection: Any = None  # of rows()
 
     # -- making it --
@@ -96,10 +98,36 @@ class Server:
 
     # -- running it --
 
+    def spawn(self, program: str, *args: str) -> Process:
+        """Start a daemon with this server's configuration."""
+        argv = [str(self.bin_dir / program), "-c", str(self.config), *args]
+        return Process(argv, self.log, tied=self.tied)
+
     def start(self) -> "Server":
-        argv = [str(self.bin_dir / "frontd"), "-c", str(self.config)]
-        self.frontd = Process(argv, self.log, tied=self.tied)
+        self.frontd = self.spawn("frontd")
         return self
+
+    def start_deliveryd(self, **settings: Any) -> Process:
+        """One more deliveryd, working as soon as this returns. Keyword settings as for tests: keys
+        with `__` for the dot."""
+        sets = [x for k, v in settings.items() for x in ("--set", f"{k.replace('__', '.')}={v}")]
+        process = self.spawn("deliveryd", *sets)
+        self.deliveryds.append(process)
+        query = "SELECT 1 FROM processes WHERE kind = 'deliveryd' AND pid = %s"
+
+        def works() -> bool:
+            if process.returncode is not None:
+                log = self.log.read_text(errors="replace")[-2000:]
+                raise LabError(f"deliveryd of {self.login} ended: {log}")
+            return bool(self.rows(query, [process.pid]))
+
+        wait_until(works, 60, f"deliveryd of {self.login} does not start, see {self.log}")
+        return process
+
+    def stop_deliveryd(self, process: Process, timeout: float = STOP_SECONDS) -> bool:
+        """SIGTERM to one; false if it had to be killed or ended with an error."""
+        self.deliveryds.remove(process)
+        return process.stop(timeout) and process.returncode == 0
 
     def ready(self, timeout: float = 60) -> "Server":
         """Wait until frontd answers a TLS handshake and an HTTP request, and every worker has found
@@ -110,11 +138,15 @@ class Server:
         return self
 
     def stop(self, timeout: float = STOP_SECONDS) -> bool:
-        """SIGTERM; false if it had to be killed."""
-        if self.frontd is None:
-            return True
-        clean = self.frontd.stop(timeout) and self.frontd.returncode == 0
-        self.frontd = None
+        """SIGTERM to all; false if one had to be killed."""
+        clean = True
+        for process in self.deliveryds:
+            process.signal(process.stop_signal)  # all stop at the same time
+        while self.deliveryds:
+            clean &= self.stop_deliveryd(self.deliveryds[0], timeout)
+        if self.frontd is not None:
+            clean &= self.frontd.stop(timeout) and self.frontd.returncode == 0
+            self.frontd = None
         return clean
 
     def _answers(self) -> bool:

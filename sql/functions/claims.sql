@@ -1,0 +1,368 @@
+-- Work taken with a lease: delivery rows that are due, and outbox items to be pushed.
+--
+-- Claims take no head and wait for nobody: what is locked is somebody's work already. A row that ten
+-- leases in a row ran out on is set aside: it may be what kills its worker, so it comes alone.
+
+-- Due rows by the time they became due. p_skip: peers (route_hint) whose rows stay. `more` and
+-- `next_due` are the same in all rows; a claim that got nothing has one row without a login.
+-- p_schedule NULL = the default one.
+CREATE OR REPLACE FUNCTION claim_due(p_me text, p_process text, p_max integer, p_bytes bigint,
+    p_lease bigint, p_skip text[], p_schedule bigint[] DEFAULT NULL)
+RETURNS TABLE (from_login text, to_login text, outgoing_key text, incoming_key text,
+    revision_time_ms bigint, reencrypted_at_ms bigint, row_version bigint, attempt integer,
+    accepted_ago bigint, claims integer, message_type integer, blob bytea,
+    route1 text, url1 text, route2 text, url2 text, served_here boolean,
+    second text, second_url text, more boolean, next_due bigint)
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+SET enable_memoize = off SET enable_material = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_now bigint := now_ms();
+    v_schedule bigint[] := coalesce(p_schedule, delivery_schedule());
+    v_peers text[];
+    v_from text[]; v_key text[]; v_due bigint[];
+    v_taken integer := 0; v_found integer; v_next bigint;
+BEGIN
+    IF cardinality(p_skip) > 0 THEN
+        -- The peers that rows wait for, each found from the one before; then the rows of each.
+        WITH RECURSIVE peers AS (
+            (SELECT d.route_hint FROM dm_delivery_state d WHERE d.state = 'accepted'
+             ORDER BY d.route_hint LIMIT 1)
+            UNION ALL
+            SELECT (SELECT d.route_hint FROM dm_delivery_state d
+                    WHERE d.state = 'accepted' AND d.route_hint > p.route_hint
+                    ORDER BY d.route_hint LIMIT 1)
+            FROM peers p WHERE p.route_hint IS NOT NULL)
+        SELECT coalesce(array_agg(p.route_hint), '{}') INTO v_peers
+        FROM peers p WHERE p.route_hint IS NOT NULL AND NOT p.route_hint = ANY (p_skip);
+        SELECT array_agg(x.from_login), array_agg(x.outgoing_key), array_agg(x.due)
+        INTO v_from, v_key, v_due
+        FROM (
+            SELECT d.from_login, d.outgoing_key, d.due
+            FROM unnest(v_peers) p CROSS JOIN LATERAL (
+                SELECT d.from_login, d.outgoing_key,
+                       GREATEST(d.next_attempt_at_ms, d.lease_until_ms) AS due
+                FROM dm_delivery_state d
+                WHERE d.state = 'accepted' AND d.route_hint = p AND d.claims < 10
+                  AND GREATEST(d.next_attempt_at_ms, d.lease_until_ms) <= v_now
+                ORDER BY GREATEST(d.next_attempt_at_ms, d.lease_until_ms)
+                LIMIT p_max FOR NO KEY UPDATE SKIP LOCKED) d
+            ORDER BY d.due LIMIT p_max) x;
+    ELSE
+        SELECT array_agg(x.from_login), array_agg(x.outgoing_key), array_agg(x.due)
+        INTO v_from, v_key, v_due
+        FROM (
+            SELECT d.from_login, d.outgoing_key,
+                   GREATEST(d.next_attempt_at_ms, d.lease_until_ms) AS due
+            FROM dm_delivery_state d
+            WHERE d.state = 'accepted' AND d.claims < 10
+              AND GREATEST(d.next_attempt_at_ms, d.lease_until_ms) <= v_now
+            ORDER BY GREATEST(d.next_attempt_at_ms, d.lease_until_ms)
+            LIMIT p_max FOR NO KEY UPDATE SKIP LOCKED) x;
+    END IF;
+    -- One that was set aside, if there is nothing else, once in ten minutes.
+    IF v_key IS NULL THEN
+        SELECT ARRAY[x.from_login], ARRAY[x.outgoing_key], ARRAY[v_now] INTO v_from, v_key, v_due
+        FROM (
+            SELECT d.from_login, d.outgoing_key FROM dm_delivery_state d
+            WHERE d.state = 'accepted' AND d.claims >= 10 AND NOT d.route_hint = ANY (p_skip)
+              AND GREATEST(d.next_attempt_at_ms, d.lease_until_ms) <= v_now
+              AND coalesce(d.lease_until_ms, 0) <= v_now - 600000
+            ORDER BY GREATEST(d.next_attempt_at_ms, d.lease_until_ms)
+            LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) x;
+    END IF;
+    v_found := coalesce(cardinality(v_key), 0);
+
+    FOR from_login, to_login, outgoing_key, incoming_key, revision_time_ms, reencrypted_at_ms,
+        row_version, attempt, accepted_ago, claims, message_type, blob, route1, url1, route2, url2,
+        served_here, second, second_url IN
+        WITH fits AS MATERIALIZED (
+            SELECT x.i, x.message_type, x.blob FROM (
+                SELECT i, m.message_type, m.blob,
+                       sum(coalesce(octet_length(m.blob), 0)) OVER (ORDER BY i) AS bytes
+                FROM generate_series(1, v_found) i
+                JOIN dm_delivery_state d ON d.from_login = v_from[i] AND d.outgoing_key = v_key[i]
+                LEFT JOIN LATERAL (
+                    SELECT m.message_type, m.blob FROM signed_messages m
+                    WHERE m.owner_login IN (d.to_login, d.from_login)
+                      AND m.message_key = d.incoming_key LIMIT 1) m ON true) x
+            WHERE x.bytes <= p_bytes OR x.i = 1),
+        got AS (
+            UPDATE dm_delivery_state d SET
+                lease_owner = p_process, lease_until_ms = v_now + p_lease,
+                claims = CASE WHEN d.lease_owner IS NULL THEN d.claims ELSE d.claims + 1 END,
+                -- The latest slot that has passed; those that were missed are not made.
+                attempt_no = LEAST(cardinality(v_schedule), GREATEST(d.attempt_no,
+                    (SELECT count(*) FROM unnest(v_schedule) o WHERE d.accepted_at_ms + o <= v_now))),
+                row_version = d.row_version + 1
+            FROM fits f
+            WHERE d.from_login = v_from[f.i] AND d.outgoing_key = v_key[f.i]
+            RETURNING f.i, d.from_login, d.to_login, d.outgoing_key, d.incoming_key,
+                d.revision_time_ms, d.reencrypted_at_ms, d.row_version, d.attempt_no,
+                d.accepted_at_ms, d.claims, f.message_type, f.blob)
+        SELECT g.from_login, g.to_login, g.outgoing_key, g.incoming_key, g.revision_time_ms,
+               g.reencrypted_at_ms, g.row_version, g.attempt_no, v_now - g.accepted_at_ms, g.claims,
+               g.message_type, g.blob,
+               CASE WHEN t1.server_login <> p_me THEN t1.server_login END, t1.url,
+               CASE WHEN t2.server_login <> p_me THEN t2.server_login END, t2.url,
+               coalesce(t1.server_login = p_me, false) OR coalesce(t2.server_login = p_me, false),
+               CASE p_me WHEN f1.server_login THEN f2.server_login
+                         WHEN f2.server_login THEN f1.server_login END,
+               CASE p_me WHEN f1.server_login THEN f2.url WHEN f2.server_login THEN f1.url END
+        FROM got g
+        LEFT JOIN user_access_servers_current t1 ON t1.login = g.to_login AND t1.slot = 1
+        LEFT JOIN user_access_servers_current t2 ON t2.login = g.to_login AND t2.slot = 2
+        LEFT JOIN user_access_servers_current f1 ON f1.login = g.from_login AND f1.slot = 1
+        LEFT JOIN user_access_servers_current f2 ON f2.login = g.from_login AND f2.slot = 2
+        ORDER BY g.i
+    LOOP
+        v_taken := v_taken + 1;
+        IF v_taken = 1 THEN
+            more := v_found = p_max;
+            next_due := -1;
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+
+    -- Until the next one that nobody holds; nothing of peers that are left out.
+    IF cardinality(p_skip) > 0 THEN
+        SELECT min(d.due) INTO v_next FROM unnest(v_peers) p CROSS JOIN LATERAL (
+            SELECT GREATEST(d.next_attempt_at_ms, d.lease_until_ms) AS due FROM dm_delivery_state d
+            WHERE d.state = 'accepted' AND d.route_hint = p AND d.claims < 10
+            ORDER BY 1 LIMIT 1) d;
+    ELSE
+        SELECT GREATEST(d.next_attempt_at_ms, d.lease_until_ms) INTO v_next
+        FROM dm_delivery_state d WHERE d.state = 'accepted' AND d.claims < 10
+        ORDER BY GREATEST(d.next_attempt_at_ms, d.lease_until_ms) LIMIT 1;
+    END IF;
+    from_login := NULL;
+    more := v_found = p_max OR v_taken < v_found;
+    next_due := coalesce(GREATEST(v_next - v_now, 0), -1);
+    RETURN NEXT;
+END $$;
+COMMENT ON FUNCTION claim_due(text, text, integer, bigint, bigint, text[], bigint[]) IS 'Lease delivery rows that are due; the last row, without a login, says when the next is.';
+
+-- Eight bytes of a container as a number.
+CREATE OR REPLACE FUNCTION container_int8(p_blob bytea, p_at integer) RETURNS bigint
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT ('x' || encode(substr(p_blob, p_at + 1, 8), 'hex'))::bit(64)::bigint
+$$;
+COMMENT ON FUNCTION container_int8(bytea, integer) IS 'A field of 8 bytes of a signed container; internal.';
+CREATE OR REPLACE FUNCTION container_int4(p_blob bytea, p_at integer) RETURNS bigint
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT ('x00000000' || encode(substr(p_blob, p_at + 1, 4), 'hex'))::bit(64)::bigint
+$$;
+COMMENT ON FUNCTION container_int4(bytea, integer) IS 'A field of 4 bytes of a signed container; internal.';
+
+-- The recipient of a waiting row is served here now: what is carried is stored again, and so becomes
+-- his copy as if newly come, with its event and outbox row, and the row delivered. `adopted` false:
+-- nothing was done; `state` as it stands now, NULL if the row is gone.
+CREATE OR REPLACE FUNCTION adopt_delivery(p_me text, p_process text, p_from text, p_key text,
+    p_rev bigint, p_reenc bigint)
+RETURNS TABLE (adopted boolean, state text, from_pts bigint, from_elsewhere boolean, to_pts bigint,
+    to_elsewhere boolean)
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+SET enable_memoize = off SET enable_material = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    d dm_delivery_state;
+    m signed_messages;
+    v_body integer;
+BEGIN
+    adopted := false;
+    from_pts := 0; to_pts := 0; from_elsewhere := false; to_elsewhere := false;
+    SELECT * INTO d FROM dm_delivery_state x WHERE x.from_login = p_from AND x.outgoing_key = p_key;
+    PERFORM lock_heads(p_me, ARRAY[d.from_login, d.to_login]);
+    SELECT * INTO d FROM dm_delivery_state x WHERE x.from_login = p_from AND x.outgoing_key = p_key
+    FOR NO KEY UPDATE;
+    SELECT * INTO m FROM signed_messages x
+    WHERE x.owner_login IN (d.to_login, d.from_login) AND x.message_key = d.incoming_key LIMIT 1;
+    IF d.state = 'accepted' AND (d.revision_time_ms, d.reencrypted_at_ms) = (p_rev, p_reenc)
+       AND m.blob IS NOT NULL AND EXISTS (
+            SELECT FROM user_access_servers_current a
+            WHERE a.login = d.to_login AND a.server_login = p_me)
+    THEN
+        IF m.message_type IN (1, 3) THEN
+            SELECT r.from_pts, r.from_elsewhere, r.to_pts, r.to_elsewhere
+            INTO from_pts, from_elsewhere, to_pts, to_elsewhere
+            FROM apply_incoming(p_me, p_process, ARRAY[m.from_login::text], ARRAY[m.to_login::text],
+                ARRAY[m.base_key::text], ARRAY[m.message_type::integer], ARRAY[m.time_ms],
+                ARRAY[m.nonce], ARRAY[m.revision_time_ms], ARRAY[m.reencrypted_at_ms],
+                ARRAY[m.digest], ARRAY[m.blob], ARRAY[NULL::text],
+                CASE m.message_type WHEN 3 THEN ARRAY[m.ref_time_ms] ELSE '{}' END,
+                CASE m.message_type WHEN 3 THEN ARRAY[m.ref_nonce] ELSE '{}' END,
+                -- The body of a receipt ends with its read time, before the signature.
+                CASE m.message_type WHEN 3
+                    THEN ARRAY[container_int8(m.blob, octet_length(m.blob) - 72)] ELSE '{}' END) r;
+        ELSE
+            v_body := octet_length(m.blob) - 64 - CASE m.message_type WHEN 5 THEN 14 ELSE 9 END;
+            SELECT r.from_pts, r.from_elsewhere, r.to_pts, r.to_elsewhere
+            INTO from_pts, from_elsewhere, to_pts, to_elsewhere
+            FROM apply_tombstones(p_me, p_process, ARRAY[m.from_login::text],
+                ARRAY[m.to_login::text], ARRAY[m.base_key::text], ARRAY[m.message_type::integer],
+                ARRAY[m.time_ms], ARRAY[m.nonce], ARRAY[m.digest], ARRAY[m.blob],
+                ARRAY[m.message_type = 5 AND get_byte(m.blob, v_body + 1) = 1],
+                ARRAY[CASE m.message_type WHEN 5 THEN container_int8(m.blob, v_body + 2) END],
+                ARRAY[CASE m.message_type WHEN 5 THEN container_int4(m.blob, v_body + 10) END],
+                ARRAY[CASE m.message_type WHEN 7 THEN container_int8(m.blob, v_body + 1) END],
+                ARRAY[true], ARRAY[NULL::text], ARRAY[86400000::bigint], ARRAY[NULL::text]) r;
+        END IF;
+        adopted := true;
+    END IF;
+    SELECT x.state INTO state FROM dm_delivery_state x
+    WHERE x.from_login = p_from AND x.outgoing_key = p_key;
+    adopted := adopted AND state IS DISTINCT FROM 'accepted';
+    RETURN NEXT;
+END $$;
+COMMENT ON FUNCTION adopt_delivery(text, text, text, text, bigint, bigint) IS 'Deliver a waiting row to a recipient who is served here now.';
+
+-- Outbox items whose push is due. p_skip: second servers that are at their bound. A pair gives its
+-- incoming copy first. The last row, without an owner, is as in claim_due().
+CREATE OR REPLACE FUNCTION claim_pushes(p_me text, p_process text, p_max integer, p_bytes bigint,
+    p_lease bigint, p_skip text[])
+RETURNS TABLE (owner_login text, primary_key text, sync_id text, row_version bigint, tries integer,
+    second text, second_url text, type1 integer, blob1 bytea, type2 integer, blob2 bytea,
+    more boolean, next_due bigint)
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+SET enable_memoize = off SET enable_material = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_now bigint := now_ms();
+    v_owner text[]; v_key text[]; v_second text[]; v_url text[];
+    v_taken integer := 0; v_found integer; v_next bigint;
+BEGIN
+    SELECT array_agg(x.owner_login), array_agg(x.primary_message_key), array_agg(x.server_login),
+           array_agg(x.url)
+    INTO v_owner, v_key, v_second, v_url
+    FROM (
+        SELECT o.owner_login, o.primary_message_key, a.server_login, a.url
+        FROM dm_sync_outbox o
+        LEFT JOIN LATERAL (
+            SELECT a.server_login, a.url FROM user_access_servers_current a
+            WHERE a.login = o.owner_login AND a.server_login <> p_me ORDER BY a.slot LIMIT 1) a ON true
+        WHERE o.push_due_at_ms IS NOT NULL
+          AND GREATEST(o.push_due_at_ms, o.lease_until_ms) <= v_now
+          AND NOT coalesce(a.server_login = ANY (p_skip), false)
+        ORDER BY GREATEST(o.push_due_at_ms, o.lease_until_ms)
+        LIMIT p_max FOR NO KEY UPDATE OF o SKIP LOCKED) x;
+    v_found := coalesce(cardinality(v_key), 0);
+    FOR owner_login, primary_key, sync_id, row_version, tries, second, second_url, type1, blob1,
+        type2, blob2 IN
+        WITH fits AS MATERIALIZED (
+            SELECT * FROM (
+                SELECT i, a.message_type AS type1, a.blob AS blob1, m.message_type AS type2,
+                       m.blob AS blob2, sum(coalesce(octet_length(m.blob), 0)
+                                            + coalesce(octet_length(a.blob), 0)) OVER (ORDER BY i) AS bytes
+                FROM generate_series(1, v_found) i
+                LEFT JOIN signed_messages m ON m.owner_login = v_owner[i] AND m.message_key = v_key[i]
+                LEFT JOIN LATERAL (
+                    SELECT a.message_type, a.blob FROM signed_messages a
+                    WHERE m.message_type IN (2, 4) AND a.owner_login = m.to_login
+                      AND a.message_key = m.base_key || '|' || (m.message_type - 1)) a ON true) x
+            WHERE x.bytes <= p_bytes OR x.i = 1),
+        got AS (
+            UPDATE dm_sync_outbox o SET lease_owner = p_process, lease_until_ms = v_now + p_lease,
+                row_version = o.row_version + 1
+            FROM fits f
+            WHERE o.owner_login = v_owner[f.i] AND o.primary_message_key = v_key[f.i]
+            RETURNING f.*, o.owner_login, o.primary_message_key, o.sync_id, o.row_version,
+                o.push_tries)
+        SELECT g.owner_login, g.primary_message_key, g.sync_id, g.row_version, g.push_tries,
+               v_second[g.i], v_url[g.i], g.type1, g.blob1, g.type2, g.blob2
+        FROM got g ORDER BY g.i
+    LOOP
+        v_taken := v_taken + 1;
+        RETURN NEXT;
+    END LOOP;
+    SELECT GREATEST(o.push_due_at_ms, o.lease_until_ms) INTO v_next
+    FROM dm_sync_outbox o WHERE o.push_due_at_ms IS NOT NULL
+      AND GREATEST(o.push_due_at_ms, o.lease_until_ms) > v_now
+    ORDER BY GREATEST(o.push_due_at_ms, o.lease_until_ms) LIMIT 1;
+    owner_login := NULL;
+    more := v_found = p_max OR v_taken < v_found;
+    next_due := coalesce(v_next - v_now, -1);
+    RETURN NEXT;
+END $$;
+COMMENT ON FUNCTION claim_pushes(text, text, integer, bigint, bigint, text[]) IS 'Lease outbox items whose push is due; the last row, without an owner, says when the next is.';
+
+-- p_outcome: 1 acknowledged, 2 failed, 3 given back. An acknowledgement of the current sync_id holds
+-- whoever has the row; it makes the owner's other items due that failed before.
+CREATE OR REPLACE FUNCTION finish_pushes(p_process text, p_owner text[], p_key text[],
+    p_sync_id text[], p_version bigint[], p_outcome integer[], p_retry_after bigint[])
+RETURNS TABLE (ord integer, recorded boolean)
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+SET enable_memoize = off SET enable_material = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_now bigint;
+    v_n integer := cardinality(p_key);
+    v_done integer[];
+BEGIN
+    PERFORM FROM generate_series(1, v_n) i
+    JOIN dm_sync_outbox o ON o.owner_login = p_owner[i] AND o.primary_message_key = p_key[i]
+    ORDER BY o.owner_login, o.primary_message_key FOR NO KEY UPDATE OF o;
+    v_now := now_ms();
+    WITH done AS (
+        UPDATE dm_sync_outbox o SET
+            synced = o.synced OR p_outcome[i] = 1,
+            push_tries = CASE WHEN p_outcome[i] = 2 THEN o.push_tries + 1 ELSE o.push_tries END,
+            push_due_at_ms = CASE WHEN o.synced THEN NULL ELSE CASE p_outcome[i]
+                WHEN 2 THEN v_now + ('{30000,300000,1500000,3600000}'::bigint[])[o.push_tries + 1]
+                WHEN 3 THEN v_now + LEAST(GREATEST(p_retry_after[i], 0), 60000) END END,
+            lease_owner = NULL, lease_until_ms = NULL, row_version = o.row_version + 1
+        FROM generate_series(1, v_n) i
+        WHERE o.owner_login = p_owner[i] AND o.primary_message_key = p_key[i]
+          AND o.sync_id = p_sync_id[i]
+          AND (p_outcome[i] = 1 OR (o.row_version = p_version[i] AND o.lease_owner = p_process
+                                    AND o.lease_until_ms > v_now))
+        RETURNING i)
+    SELECT coalesce(array_agg(i), '{}') INTO v_done FROM done;
+    UPDATE dm_sync_outbox o SET push_due_at_ms = v_now, row_version = o.row_version + 1
+    FROM (SELECT o.owner_login, o.primary_message_key
+          FROM (SELECT DISTINCT p_owner[i] COLLATE "C" AS owner FROM generate_series(1, v_n) i
+                WHERE p_outcome[i] = 1 AND i = ANY (v_done)) x
+          JOIN dm_sync_outbox o ON o.owner_login = x.owner AND NOT o.synced
+          WHERE o.push_tries > 0 AND o.push_due_at_ms > v_now AND o.lease_owner IS NULL
+          ORDER BY 1, 2 LIMIT 1000 FOR NO KEY UPDATE OF o SKIP LOCKED) y
+    WHERE o.owner_login = y.owner_login AND o.primary_message_key = y.primary_message_key;
+    RETURN QUERY SELECT i, i = ANY (v_done) FROM generate_series(1, v_n) i;
+END $$;
+COMMENT ON FUNCTION finish_pushes(text, text[], text[], text[], bigint[], integer[], bigint[]) IS 'Record the results of pushes, one row per item.';
+
+-- Give back what a process holds, due at once. Its leases end in the future, so a range of the due
+-- indexes has them.
+CREATE OR REPLACE FUNCTION release_claims(p_process text) RETURNS void LANGUAGE plpgsql
+SET enable_seqscan = off
+AS $$
+DECLARE
+    v_now bigint := now_ms();
+BEGIN
+    UPDATE dm_delivery_state d SET lease_owner = NULL, lease_until_ms = NULL, claims = 0,
+        next_attempt_at_ms = LEAST(d.next_attempt_at_ms, v_now), row_version = d.row_version + 1,
+        updated_at_ms = v_now
+    FROM (SELECT from_login, outgoing_key FROM dm_delivery_state
+          WHERE state = 'accepted' AND lease_owner = p_process
+            AND GREATEST(next_attempt_at_ms, lease_until_ms) BETWEEN v_now AND v_now + 3600000
+          ORDER BY from_login, outgoing_key FOR NO KEY UPDATE) x
+    WHERE d.from_login = x.from_login AND d.outgoing_key = x.outgoing_key;
+    UPDATE dm_sync_outbox o SET lease_owner = NULL, lease_until_ms = NULL,
+        row_version = o.row_version + 1
+    FROM (SELECT owner_login, primary_message_key FROM dm_sync_outbox
+          WHERE push_due_at_ms IS NOT NULL AND lease_owner = p_process
+            AND GREATEST(push_due_at_ms, lease_until_ms) BETWEEN v_now AND v_now + 3600000
+          ORDER BY owner_login, primary_message_key FOR NO KEY UPDATE) x
+    WHERE o.owner_login = x.owner_login AND o.primary_message_key = x.primary_message_key;
+END $$;
+COMMENT ON FUNCTION release_claims(text) IS 'Give back all that a process holds of delivery rows and outbox items.';
