@@ -19,7 +19,7 @@ json_t *peer_capabilities(const struct peer_auth *auth);
 bool peer_lists(const struct peer_auth *auth, const char *capability);
 /* What a payload lists under `capabilities`: a set of those this program has a name for. */
 unsigned peer_capabilities_of(const json_t *payload);
-/* True if the set holds that capability, which must be one this program has a name for. */
+/* True if the set holds that capability; false for one that this program has no name for. */
 bool peer_capabilities_have(unsigned set, const char *capability);
 
 /* One hello as the dialler makes it. */

@@ -7,8 +7,9 @@
 
 struct bucket_rate bucket_rate_of(int64_t n, int64_t seconds, int64_t burst)
 {
-    shine_assert(n > 0 && seconds > 0 && burst > 0);
-    int64_t us = seconds * 1000000 / n;
+    shine_assert(seconds > 0 && burst > 0);
+    int64_t us = n > 0 ? seconds * 1000000 / n : 0;
+    shine_assert(n > 0);
     return (struct bucket_rate){.interval_us = us > 0 ? us : 1, .burst = burst};
 }
 
