@@ -1,7 +1,7 @@
 -- The cost of the hot calls does not grow with what is stored: buffers touched are counted with a
 -- small and with a large database, in one session, whose plans were made while it was empty.
 \ir support.psql
-SELECT plan(20);
+SELECT plan(23);
 SELECT make_users();
 SET enable_seqscan = on;
 
@@ -27,6 +27,7 @@ SELECT send(msg('tom','bob', i)) FROM generate_series(1, 8) i;
 SELECT count(*) FROM generate_series(1, 8) i, list_conversations('alice', 10, -1, '', 100000);
 SELECT count(*) FROM generate_series(1, 8) i, get_history('alice', 'bob', 10, -1, '', 100000), events_since('{alice}', '{0}', 1, 1);
 
+SELECT claim_turns('home', 'p1', '{}', 5, 1000), finish_turn('p1', 'tom', 'other', 0, '', 1000, true), renew_turn('p1', 'tom', 'other', 5), tell_history('home', 'p1', NULL) FROM generate_series(1, 8) i;
 SELECT sync_page('home', 'other', true, 'two', 0, '', 10, 100000, ARRAY['x:1']), sync_settings_page('home', 'other', true, 'two', 0, '', 10, 100000, ARRAY['x:1']) FROM generate_series(1, 8) i;
 
 INSERT INTO users SELECT 'u' || i, 'key', NULL, NULL, 'local', 0, 0 FROM generate_series(1, 20000) i;
@@ -58,6 +59,11 @@ INSERT INTO conversations SELECT 'u' || i, 'u' || j, NULL, NULL, 0, 0 FROM gener
 INSERT INTO dm_sync_outbox (owner_login, primary_message_key, sync_id, stored_at_ms, synced)
 SELECT 'two', format('two|x|%s|%s|2', i, i), format('two|x|%s|%s|2:0:0:x', i, i), CASE WHEN i % 2 = 0 THEN now_ms() - i ELSE now_ms() + i END, true FROM generate_series(1, 200000) i;
 INSERT INTO user_settings SELECT 'two', 's' || i, 'value', i, '', CASE WHEN i % 2 = 0 THEN now_ms() - i ELSE now_ms() + i END, i % 20000 > 3 FROM generate_series(1, 100000) i;
+-- Turns: of one server many that are due later or held by others, of others one
+INSERT INTO sync_leases (owner_login, server_login, due_at_ms, lease_owner, lease_until_ms)
+SELECT 'u' || i, CASE WHEN i > 19900 THEN 's' || i ELSE 'big' END, CASE WHEN i % 2 = 0 THEN 0 ELSE now_ms() + 9999 END,
+       CASE WHEN i % 2 = 0 THEN 'p2' END, CASE WHEN i % 2 = 0 THEN now_ms() + 9999 END FROM generate_series(1, 20000) i;
+UPDATE sync_leases SET due_at_ms = 5 WHERE owner_login = 'two';
 ANALYZE;
 
 SELECT few($$SELECT * FROM send(msg('alice','bob', (random() * 1e9)::bigint))$$, 400, 'one pair');
@@ -80,6 +86,9 @@ SELECT few($$SELECT * FROM sync_settings_page('home', 'other', true, 'two', 0, '
 SELECT few($$SELECT * FROM put_settings('home', 'p1', '{two}', '{new}', '{v}', '{1}', '{x}', '{NULL}', '{1}', 1000000)$$, 1000, 'one setting');
 UPDATE dm_sync_outbox SET synced = false WHERE owner_login = 'two' AND stored_at_ms < now_ms();
 SELECT few($$SELECT * FROM sync_page('home', 'other', true, 'two', 0, '', 5, 3000000, ARRAY(SELECT 'two|x|' || i || '|' || i || '|2:0:0:x' FROM generate_series(2, 40, 2) i))$$, 1500, 'acknowledgements beside many that are not synced');
+SELECT few($$SELECT * FROM claim_turns('home', 'p1', '{}', 5, 1000)$$, 1000, 'turns of a hundred servers, one due');
+SELECT few($$SELECT * FROM tell_history('home', 'p1', NULL)$$, 100, 'nothing left to tell');
+SELECT few($$SELECT finish_turn('p1', 'two', 'other', 0, '', 1000, true)$$, 100, 'the end of a turn');
 -- What a claim will read: due rows only, in order.
 SELECT few($$SELECT * FROM dm_delivery_state WHERE state = 'accepted' AND GREATEST(next_attempt_at_ms, lease_until_ms) <= now_ms() + 1000000
              ORDER BY GREATEST(next_attempt_at_ms, lease_until_ms) LIMIT 50$$, 100, 'due rows');

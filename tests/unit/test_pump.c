@@ -25,6 +25,7 @@ enum { OWNERS_MAX = 64, SEEN_MAX = 128 };
 static struct {
     int64_t last[2];    /* "alice", "bob" */
     int64_t trimmed[2]; /* rows up to here are gone */
+    int64_t history;    /* pts of an event about changed history; 0 = none */
     bool reading;
     char owners[OWNERS_MAX][DM_LOGIN_MAX + 1];
     int64_t after[OWNERS_MAX];
@@ -125,7 +126,8 @@ static void answer_read(enum db_status st)
             rows[n++] = (struct store_event){
                 .owner = db.owners[i],
                 .pts = pts,
-                .message_key = key,
+                .kind = pts == db.history ? STORE_EVENT_HISTORY : STORE_EVENT_MESSAGE,
+                .message_key = pts == db.history ? "bob,carol" : key,
                 .base_key = "bob|alice|1|2",
                 .gone = pts % 2 == 0,
                 .from = "bob",
@@ -487,6 +489,52 @@ static void state_events_have_their_form(void **state)
     pump_leave(f->p, &a.m);
 }
 
+static void changed_history_is_told_to_those_who_read_by_positions(void **state)
+{
+    struct fixture *f = *state;
+    struct listener live = {0}, positions = {.m = {.wants_history = true}};
+    join(f, &live, "alice", 0);
+    join(f, &positions, "alice", 0);
+    db.last[0] = db.history = 3;
+    settle(f);
+    saw(&live, 1, 2);
+    saw(&positions, 1, 3);
+    assert_string_equal(positions.last_text,
+                        "{\"op\":\"HistoryChanged\",\"event\":true,\"status\":200,\"ok\":true,"
+                        "\"payload\":{\"withLogins\":[\"bob\",\"carol\"],\"pts\":3}}");
+    tell(f, "alice", 4, false); /* what the others did not get is no gap to them */
+    assert_int_equal(live.seen[live.n - 1], 4);
+    assert_int_equal(live.n, 3);
+    saw(&positions, 1, 4);
+    pump_leave(f->p, &live.m);
+    pump_leave(f->p, &positions.m);
+}
+
+static void settings_are_told_from_memory(void **state)
+{
+    struct fixture *f = *state;
+    struct listener a = {0};
+    struct store_told told = {.pts = 1};
+    const struct store_setting setting = {
+        .name = "ui/theme", .value = "\"dark\"", .time_ms = 7, .sig = {1}};
+    join(f, &a, "alice", 0);
+    settle(f);
+    size_t reads = db.reads;
+    pump_told_setting(f->p, "alice", &told, &setting);
+    pump_told_setting(f->p, "bob", &told, &setting); /* nobody is here */
+    assert_int_equal(db.reads, reads);
+    saw(&a, 1, 1);
+    struct rpc_answer e;
+    assert_true(rpc_answer_parse(a.last_text, strlen(a.last_text), &e));
+    assert_string_equal(e.op, "UserSettingChanged");
+    assert_string_equal(json_string_value(json_object_get(e.payload, "name")), "ui/theme");
+    assert_string_equal(json_string_value(json_object_get(e.payload, "value")), "\"dark\"");
+    assert_int_equal(json_integer_value(json_object_get(e.payload, "timeMs")), 7);
+    assert_int_equal(json_string_length(json_object_get(e.payload, "signatureB64")), 88);
+    rpc_answer_free(&e);
+    pump_leave(f->p, &a.m);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -506,6 +554,8 @@ int main(void)
         TEST(log_ins_elsewhere_are_passed_on),
         TEST(changed_users_are_forgotten),
         TEST(state_events_have_their_form),
+        TEST(changed_history_is_told_to_those_who_read_by_positions),
+        TEST(settings_are_told_from_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
