@@ -141,7 +141,12 @@ static void round_over(struct peer_pool *pool)
 static void on_known(void *ctx, enum db_status st, const struct store_route *rows, size_t n)
 {
     struct peer_pool *pool = ctx;
-    for (size_t i = 0; st == DB_OK && !pool->closing && i < n; i++) {
+    if (st != DB_OK || pool->closing)
+        n = 0;
+    /* All of them first: how long each waits for its first dial depends on their number. */
+    for (size_t i = 0; i < n; i++)
+        (void)peer_pool_get(pool, rows[i].login, rows[i].url, false);
+    for (size_t i = 0; i < n; i++) {
         struct peer *p = peer_pool_get(pool, rows[i].login, rows[i].url, false);
         if (!p || p->wanted || p->blocked)
             continue;

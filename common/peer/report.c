@@ -244,9 +244,8 @@ static uint64_t since(uint64_t *last, uint64_t sum)
     return d;
 }
 
-static void on_log(uv_timer_t *t)
+void peer_report_sum(struct peer_report *r)
 {
-    struct peer_report *r = t->data;
     unsigned n = 0, ready = 0, down = 0, queued = 0, in_flight = 0;
     uint64_t ok = 0, failed = 0, timed_out = 0;
     list_each(i, &r->pool->peers) {
@@ -266,6 +265,11 @@ static void on_log(uv_timer_t *t)
                  LOG_I("ok", since(&r->logged_ok, ok)),
                  LOG_I("failed", since(&r->logged_failed, failed)),
                  LOG_I("timed_out", since(&r->logged_timed_out, timed_out)));
+}
+
+static void on_log(uv_timer_t *t)
+{
+    peer_report_sum(t->data);
 }
 
 /* --- life --- */

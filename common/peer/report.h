@@ -17,6 +17,8 @@ struct peer_report;
 struct peer_report *peer_report_new(uv_loop_t *loop, struct peer_pool *pool, struct store *store);
 /* Log all peers now: a line for each. */
 void peer_report_log(struct peer_report *r);
+/* Log the sums over all peers, and what was done since the last time: the line of every minute. */
+void peer_report_sum(struct peer_report *r);
 /* Write what has changed now, instead of within seconds. */
 void peer_report_write(struct peer_report *r);
 /* Tell nothing more; the pool may be closed afterwards. `on_closed` (may be NULL) follows when all

@@ -268,3 +268,33 @@ async def test_eager_connections(world, net, certificates):
 
         await eventually(comes_back, "the connection after contact")
     assert hub.stop()
+
+
+async def test_two_hundred_servers_after_a_restart(world):
+    """All known servers are dialled, and no second holds more than a tenth of that."""
+    hub = small(world, "weld", server__pool__eager="on", server__pool__dialsPerSecond=20)
+    dials = []
+    loop = asyncio.get_running_loop()
+
+    async def accept(_, writer):
+        dials.append(loop.time())
+        writer.transport.abort()
+
+    listener = await asyncio.start_server(accept, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    hub.rows(
+        "INSERT INTO sync_servers (server_login, url, updated_at_ms)"
+        " SELECT 'many' || i, 'wss://127.0.0.1:' || %s || '/ws', 0 FROM generate_series(1, 200) i"
+        " RETURNING 1",
+        [port],
+    )
+    hub.start()
+    try:
+        await eventually(lambda: len(dials) >= 200, "200 dials", 60)
+        busiest = max(sum(1 for t in dials if at <= t < at + 1) for at in dials)
+        assert busiest <= 23, busiest  # 20 by the dialler's clock
+        assert dials[-1] - dials[0] < 40
+    finally:
+        listener.close()
+        await listener.wait_closed()
+    assert hub.stop()

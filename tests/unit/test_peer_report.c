@@ -3,6 +3,8 @@
  */
 #include "peer_fixture.h"
 
+#include <unistd.h>
+
 #include "peer/report.h"
 #include "store/peers.h"
 #include "util/log.h"
@@ -182,6 +184,48 @@ static void test_by_its_timer(void **state)
     loop_until_count(&x->loop, &db.writes, 1); /* left open: closing waits for it */
 }
 
+/* What is logged by `tell`. */
+static void logged(void (*tell)(struct peer_report *r), char *out, size_t size)
+{
+    FILE *f = tmpfile();
+    int saved = dup(STDERR_FILENO);
+    assert_non_null(f);
+    log_set_level(LOG_LEVEL_INFO);
+    assert_true(dup2(fileno(f), STDERR_FILENO) >= 0);
+    tell(report);
+    assert_true(dup2(saved, STDERR_FILENO) >= 0);
+    (void)close(saved);
+    log_set_level(LOG_LEVEL_ERROR);
+    assert_int_equal(0, fseek(f, 0, SEEK_SET));
+    out[fread(out, 1, size - 1, f)] = '\0';
+    (void)fclose(f);
+}
+
+static void test_the_log(void **state)
+{
+    struct fixture *x = *state;
+    char text[2048];
+    logged(peer_report_sum, text, sizeof text);
+    assert_string_equal("", text); /* nothing to say */
+    call(x, 0, "Echo");
+    wait_end(x, 0);
+    call(x, 1, "Refuse");
+    wait_end(x, 1);
+    logged(peer_report_sum, text, sizeof text);
+    assert_non_null(strstr(text, "event=peers known=1 ready=1 backoff=0 queued=0 in_flight=0 ok=1 "
+                                 "failed=1 timed_out=0\n"));
+    call(x, 2, "Hold");
+    loop_until_count(&x->loop, &x->server.n_seen, 3);
+    call(x, 3, "Echo");
+    logged(peer_report_sum, text, sizeof text); /* since the last line */
+    assert_non_null(strstr(text, "queued=1 in_flight=1 ok=0 failed=0 timed_out=0\n"));
+    logged(peer_report_log, text, sizeof text);
+    assert_non_null(strstr(text, "event=peer peer=server2 url=ws://127.0.0.1:"));
+    assert_non_null(strstr(text, "queue_realtime=1 queue_normal=0 queue_bulk=0 in_flight=1 "));
+    release(x, 2);
+    wait_end(x, 3);
+}
+
 int main(void)
 {
     log_setup("test", LOG_FORMAT_LOGFMT, LOG_LEVEL_ERROR);
@@ -189,7 +233,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(test_what_has_changed),       T(test_a_write_that_failed_is_made_up_for),
         T(test_all_of_it_now_and_then), T(test_gone),
-        T(test_by_its_timer),
+        T(test_by_its_timer),           T(test_the_log),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
