@@ -161,8 +161,16 @@ BEGIN
         sync_id = excluded.sync_id, stored_at_ms = excluded.stored_at_ms, synced = excluded.synced,
         push_due_at_ms = excluded.push_due_at_ms, push_tries = 0, lease_owner = NULL,
         lease_until_ms = NULL, row_version = o.row_version + 1;
-    -- CASE hides from the planner that the index of unsynced rows could be used: it would walk through
-    -- all of them for each one.
+    IF NOT EXISTS (SELECT FROM generate_series(1, cardinality(p_owner)) i
+                   WHERE NOT p_changed[i] AND p_synced[i]) THEN
+        RETURN;
+    END IF;
+    -- In key order, as acknowledgements come. CASE hides from the planner that the index of unsynced
+    -- rows could be used: it would walk through all of them for each one.
+    PERFORM FROM generate_series(1, cardinality(p_owner)) i
+    JOIN dm_sync_outbox o ON o.owner_login = p_owner[i] AND o.primary_message_key = p_primary[i]
+    WHERE NOT p_changed[i] AND p_synced[i] AND CASE WHEN o.synced THEN false ELSE true END
+    ORDER BY o.owner_login, o.primary_message_key FOR NO KEY UPDATE OF o;
     UPDATE dm_sync_outbox o SET synced = true, push_due_at_ms = NULL, lease_owner = NULL,
         lease_until_ms = NULL, row_version = o.row_version + 1
     FROM generate_series(1, cardinality(p_owner)) i

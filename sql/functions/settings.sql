@@ -71,7 +71,11 @@ BEGIN
     ON CONFLICT (login, name) DO UPDATE SET value = excluded.value, time_ms = excluded.time_ms,
         signature = excluded.signature, stored_at_ms = excluded.stored_at_ms,
         synced = excluded.synced;
-    -- The second server has shown that it holds the same.
+    -- The second server has shown that it holds the same. In order of names, as acknowledgements come.
+    PERFORM FROM generate_series(1, v_n) i
+    JOIN user_settings u ON u.login = p_login[i] AND u.name = p_name[i]
+    WHERE v_same[i] AND p_source[i] = v_second[i] AND CASE WHEN u.synced THEN false ELSE true END
+    ORDER BY u.login, u.name FOR NO KEY UPDATE OF u;
     UPDATE user_settings u SET synced = true FROM generate_series(1, v_n) i
     WHERE v_same[i] AND p_source[i] = v_second[i] AND u.login = p_login[i] AND u.name = p_name[i]
       AND CASE WHEN u.synced THEN false ELSE true END;

@@ -129,6 +129,71 @@ def in_threads(work, n):
         raise errors[0]
 
 
+PULLED = ACCEPT.replace(") ORDER BY ord", ", p_history => true) ORDER BY ord")
+PULLED_INCOMING = INCOMING.replace(") ORDER BY ord", ", p_history => true) ORDER BY ord")
+PAGE = "SELECT sync_id FROM sync_page('home', 'other', true, %s, 0, '', 50, 100000, %s::text[])"
+SETTINGS_PAGE = (
+    "SELECT sync_id FROM sync_settings_page('home', 'other', true, %s, 0, '', 50, 100000, %s::text[])"
+)
+SETTINGS = (
+    "SELECT verdict FROM put_settings('home', 'p1', %s::text[], %s::text[], %s::text[], %s::bigint[],"
+    "%s::bytea[], %s::text[], %s::bigint[], 1000)"
+)
+
+
+def test_everything_of_replication_at_once(cluster, dbname):
+    """Sends, pushes and pages of the second server, acknowledgements, settings and marks, for the same
+    few users and messages in every order: no deadlock, and nothing is acknowledged that was not read."""
+
+    def brought(parameters, source, server_at):
+        parameters[server_at:server_at + 2] = [[True] * len(parameters[0]), source * len(parameters[0])]
+        return parameters
+
+    def work(i):
+        rng = random.Random(100 + i)
+        db = cluster.connect(dbname)
+        cur = db.cursor()
+        cur.execute("SET deadlock_timeout = '100ms'")
+        for r in range(25):
+            batch = [(rng.choice("abc"), rng.choice("abcx"), rng.randrange(30)) for _ in range(12)]
+            got = [(t, f, k) for f, t, k in batch if t != "x"]
+            owner = rng.choice("abc")
+            if i == 0:
+                cur.execute(ACCEPT, pairs(batch))
+            elif i == 1:
+                cur.execute(PULLED, brought(pairs(batch), ["other"], 10))
+                cur.execute("SELECT * FROM tell_history('home', 'p1', %s)", (list("abc"),))
+            elif i == 2:
+                cur.execute(ACCEPT, brought(pairs(batch), ["other"], 10))
+                cur.execute(PULLED_INCOMING, incoming(got)[:10] + [["other"] * len(got)])
+            elif i == 3:
+                for page in (PAGE, SETTINGS_PAGE):
+                    cur.execute(page, (owner, []))
+                    ids = [row[0] for row in cur.fetchall() if row[0]]
+                    rng.shuffle(ids)
+                    cur.execute(page, (owner, ids))
+            elif i == 4:
+                n = 8
+                names = [f"s{rng.randrange(10)}" for _ in range(n)]
+                cur.execute(SETTINGS, ([rng.choice("abc") for _ in range(n)], names, names,
+                                       [rng.randrange(3) for _ in range(n)], [blob("sig")] * n,
+                                       [rng.choice(["other", None]) for _ in range(n)], [900000] * n))  # fmt: skip
+            elif r % 3 == 0:
+                cur.execute("SELECT * FROM mark_unsynced('home', %s)", (owner,))
+                cur.execute("SELECT * FROM claim_turns('home', 'p1', '{}', 5, 1000)")
+                cur.execute("SELECT finish_turn('p1', %s, 'other', 0, '', 0, true)", (owner,))
+            else:
+                cur.execute(TOMBSTONES, tombstones(batch[:3]))
+        db.close()
+
+    in_threads(work, 6)
+    with cluster.connect(dbname) as db, db.cursor() as cur:
+        assert logs_are_gapless(cur)
+        cur.execute("SELECT count(*) FROM dm_sync_outbox o WHERE NOT EXISTS (SELECT FROM signed_messages m"
+                    " WHERE m.owner_login = o.owner_login AND m.message_key = o.primary_message_key)")  # fmt: skip
+        assert cur.fetchone()[0] == 0
+
+
 def test_batches_in_every_order_do_not_deadlock(cluster, dbname):
     rounds, size, workers = 15, 12, 4
     with cluster.connect(dbname) as db, db.cursor() as cur:
