@@ -20,6 +20,7 @@ from support.server_auth import (
     signed,
     write_key,
 )
+from support.waiting import eventually
 
 OURS, KEY, NEXT = (SigningKey(bytes([n]) * 32) for n in (5, 6, 7))
 LISTED = ("connection-pool", "server-auth")
@@ -200,5 +201,13 @@ async def test_two_servers_that_know_each_other(world, net):
     assert done.returncode == 0, (done.stdout, done.stderr)
     query = "SELECT count(*) FROM signed_messages WHERE owner_login = %s"
     assert south.value(query, [carol.login]) == 2
+    # What the one hands over is in the other's outbox as synced: it need not go back.
+    sent = await (await net.connect(north)).send_pair(*carol.pair(carol, "again"))
+    pusher = north.start_deliveryd()
+    outbox = "SELECT synced FROM dm_sync_outbox WHERE primary_message_key = %s"
+    key = [sent["outgoingKey"]]
+    await eventually(lambda: north.value(outbox, key) is True, "the push to be acknowledged", 40)
+    assert south.rows(outbox, key) == [{"synced": True}]
+    assert north.stop_deliveryd(pusher)
     await net.close()
     assert north.stop() and south.stop()
