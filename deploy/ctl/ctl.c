@@ -3,14 +3,13 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <sodium.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "net/ws.h"
-#include "util/base64.h"
+#include "peer/auth.h"
 #include "util/mem.h"
 
 const char *ctl_option(const struct ctl *c, const char *name, unsigned nth)
@@ -151,25 +150,12 @@ int ctl_access_servers(const struct ctl *c, struct store_route routes[2], unsign
 
 int ctl_read_key(const char *path, uint8_t seed[DM_KEY_BYTES], uint8_t public_key[DM_KEY_BYTES])
 {
-    char line[128], text[128];
-    uint8_t declared[DM_KEY_BYTES];
-    bool has_secret = false, has_public = false;
-    FILE *f = fopen(path, "re");
-    if (!f)
-        return ctl_fail(CTL_CONFIG, "%s: %s", path, strerror(errno));
-    while (fgets(line, sizeof line, f)) {
-        if (sscanf(line, "secret %127s", text) == 1)
-            has_secret = base64_decode_exact(text, seed, DM_KEY_BYTES);
-        else if (sscanf(line, "public %127s", text) == 1)
-            has_public = base64_decode_exact(text, declared, DM_KEY_BYTES);
+    char *error = peer_key_read(path, seed);
+    if (error) {
+        int status = ctl_fail(CTL_CONFIG, "%s", error);
+        free(error);
+        return status;
     }
-    fclose(f);
-    sodium_memzero(line, sizeof line);
-    sodium_memzero(text, sizeof text);
-    if (!has_secret)
-        return ctl_fail(CTL_CONFIG, "%s: no line «secret BASE64» of 32 bytes", path);
     dm_public_key(seed, public_key);
-    if (has_public && memcmp(declared, public_key, DM_KEY_BYTES) != 0)
-        return ctl_fail(CTL_CONFIG, "%s: the public line does not belong to the secret one", path);
     return CTL_OK;
 }
