@@ -18,7 +18,7 @@
 #include <string.h>
 
 #include "store/sessions.h"
-#include "syncd/syncd.h"
+#include "syncd/cycle.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/mem.h"
@@ -27,10 +27,7 @@ enum {
     TICK_MS = 1000,
     FIRST_RETRY_MS = 100, /* the database connection is made while we start */
     TURNS_MAX = 16,       /* servers worked on at the same time */
-    LEASE_MS = 90 * 1000,
     RENEW_MS = 20 * 1000,
-    PING_MS = 30 * 1000,
-    PING_TIMEOUT_MS = 12 * 1000,
     BACKOFF_MIN_MS = 5 * 1000,
     BACKOFF_MAX_MS = 5 * 60 * 1000,
     FIRST_PAGE_BYTES = 262144,
@@ -41,30 +38,11 @@ enum {
     AGAIN_LATER_MS = 5 * 60 * 1000,
 };
 
-struct cycle {
-    struct syncd *s;
-    struct list turns;
-    unsigned n_turns;    /* claimed and not yet recorded */
-    struct map *servers; /* login -> struct sync_server */
-    uv_timer_t timer;
-    unsigned calls; /* database calls and pings under way */
-    bool started;   /* everybody was made due */
-    bool claiming, stopping;
-    int64_t renewed_ms, database_ms; /* clock_mono_ms(): the latter when it last answered */
-    void (*on_done)(void *ctx);
-    void *done_ctx;
-    struct {
-        unsigned owners, refused, failed;
-        int64_t messages, settings, rejects;
-    } sum; /* --once */
-};
-
 static void on_tick(uv_timer_t *timer);
 static void claim(struct cycle *c);
 static void tell_left_over(struct cycle *c);
-static void order(struct cycle *c, const char *server, const char *after);
 
-static void done_if_idle(struct cycle *c)
+void cycle_done_if_idle(struct cycle *c)
 {
     if (!c->stopping || c->n_turns > 0 || c->calls > 0 || !c->on_done)
         return;
@@ -73,15 +51,14 @@ static void done_if_idle(struct cycle *c)
     cb(c->done_ctx);
 }
 
-/* A call of this cycle has ended; false if it was one of the last. */
-static bool call_ended(struct cycle *c, enum db_status st)
+bool cycle_call_ended(struct cycle *c, enum db_status st)
 {
     c->calls--;
     if (st == DB_OK)
         c->database_ms = clock_mono_ms();
     if (c->s->once && st == DB_OK && c->calls == 0 && c->n_turns == 0 && !c->stopping)
         (void)uv_timer_start(&c->timer, on_tick, 0, TICK_MS); /* whatever comes next, or the end */
-    done_if_idle(c);
+    cycle_done_if_idle(c);
     return !c->stopping;
 }
 
@@ -93,7 +70,7 @@ static void on_left_over(void *ctx, enum db_status st, const char *const *owners
     struct cycle *c = ctx;
     if (n > 0)
         store_notify_events(c->s->store, owners, n);
-    if (call_ended(c, st) && n > 0)
+    if (cycle_call_ended(c, st) && n > 0)
         tell_left_over(c);
 }
 
@@ -114,9 +91,9 @@ static void on_ordered(void *ctx, enum db_status st, const char *last)
     struct ordering *o = ctx;
     struct cycle *c = o->c;
     bool all = o->server[0] == '\0';
-    if (call_ended(c, st)) {
+    if (cycle_call_ended(c, st)) {
         if (st == DB_OK && last) {
-            order(c, all ? NULL : o->server, last);
+            cycle_order(c, all ? NULL : o->server, last);
         } else if (st == DB_OK && all) {
             c->started = true;
             tell_left_over(c);
@@ -126,7 +103,7 @@ static void on_ordered(void *ctx, enum db_status st, const char *last)
     free(o);
 }
 
-static void order(struct cycle *c, const char *server, const char *after)
+void cycle_order(struct cycle *c, const char *server, const char *after)
 {
     struct ordering *o = xnew(struct ordering);
     o->c = c;
@@ -165,7 +142,7 @@ static struct sync_server *server_of(struct cycle *c, const struct store_route *
     if (!server) {
         server = xnew(struct sync_server);
         server->max_bytes = FIRST_PAGE_BYTES;
-        server->next_ping_ms = clock_mono_ms() + PING_MS;
+        server->next_ping_ms = clock_mono_ms() + CYCLE_PING_MS;
         backoff_init(&server->backoff, BACKOFF_MIN_MS, BACKOFF_MAX_MS);
         (void)map_put(c->servers, route->login, server);
     }
@@ -192,7 +169,7 @@ static void on_claimed(void *ctx, enum db_status st, const struct store_turn *ro
     struct cycle *c = ctx;
     c->claiming = false;
     /* Claimed while stopping: the leases are given back by unregistering or run out. */
-    if (!call_ended(c, st))
+    if (!cycle_call_ended(c, st))
         return;
     for (size_t i = 0; i < n; i++)
         begin_turn(c, &rows[i]);
@@ -217,7 +194,7 @@ static void claim(struct cycle *c)
     }
     c->claiming = true;
     c->calls++;
-    store_claim_turns(c->s->store, skip, n, TURNS_MAX - c->n_turns, LEASE_MS, on_claimed, c);
+    store_claim_turns(c->s->store, skip, n, TURNS_MAX - c->n_turns, CYCLE_LEASE_MS, on_claimed, c);
     free((void *)skip);
 }
 
@@ -290,20 +267,11 @@ static void add_up(struct cycle *c, const struct turn *t, const char *result)
     (void)fflush(stdout);
 }
 
-static void failing(struct cycle *c, struct sync_server *server)
-{
-    (void)c;
-    if (!server->failing)
-        log_warn("second_server_unreachable", LOG_S("peer", server->route.login));
-    server->failing = true;
-    server->next_ping_ms = clock_mono_ms() + backoff_next(&server->backoff);
-}
-
 static void on_recorded(void *ctx, enum db_status st)
 {
     struct cycle *c = ctx;
     c->n_turns--;
-    if (call_ended(c, st))
+    if (cycle_call_ended(c, st))
         claim(c);
 }
 
@@ -320,9 +288,9 @@ void cycle_turn_ended(struct turn *t)
         add_up(c, t, text);
     t->server->busy = false;
     if (t->result == TURN_UNREACHABLE)
-        failing(c, t->server);
+        watch_failed(t->server);
     else
-        t->server->next_ping_ms = clock_mono_ms() + PING_MS;
+        t->server->next_ping_ms = clock_mono_ms() + CYCLE_PING_MS;
     c->calls++;
     store_finish_turn(c->s->store, &t->id, &e, on_recorded, c);
     list_remove(&t->link);
@@ -330,94 +298,7 @@ void cycle_turn_ended(struct turn *t)
     free(t);
 }
 
-/* --- leases, pings --- */
-
-struct renewal {
-    struct cycle *c;
-    struct store_turn id;
-};
-
-static void on_renewed(void *ctx, enum db_status st, bool held)
-{
-    struct renewal *r = ctx;
-    struct cycle *c = r->c;
-    if (st == DB_OK && !held)
-        list_each_safe(n, &c->turns) {
-            struct turn *t = list_entry(n, struct turn, link);
-            if (strcmp(t->id.owner, r->id.owner) == 0 &&
-                strcmp(t->id.server.login, r->id.server.login) == 0)
-                turn_fail(t, TURN_LOST, "lease_lost"); /* it ends with what is under way */
-        }
-    free(r);
-    (void)call_ended(c, st);
-}
-
-static void renew(struct cycle *c)
-{
-    c->renewed_ms = clock_mono_ms();
-    list_each_safe(n, &c->turns) {
-        struct renewal *r = xnew(struct renewal);
-        r->c = c;
-        r->id = list_entry(n, struct turn, link)->id;
-        c->calls++;
-        store_renew_turn(c->s->store, &r->id, LEASE_MS, on_renewed, r);
-    }
-}
-
-struct ping {
-    struct cycle *c;
-    struct sync_server *server;
-};
-
-static void on_ping(void *ctx, const struct peer_answer *a)
-{
-    struct ping *p = ctx;
-    struct cycle *c = p->c;
-    struct sync_server *server = p->server;
-    free(p);
-    server->pinging = false;
-    c->calls--;
-    if (c->stopping) {
-        done_if_idle(c);
-        return;
-    }
-    if (a->result != PEER_ANSWER) {
-        failing(c, server);
-        return;
-    }
-    server->next_ping_ms = clock_mono_ms() + PING_MS;
-    if (server->failing) {
-        log_info("second_server_back", LOG_S("peer", server->route.login));
-        server->failing = false;
-        backoff_reset(&server->backoff);
-        order(c, server->route.login, "");
-    }
-}
-
-static void ping(struct cycle *c)
-{
-    int64_t now = clock_mono_ms();
-    size_t it = 0;
-    void *v;
-    while (map_next(c->servers, &it, NULL, &v)) {
-        struct sync_server *server = v;
-        if (server->busy || server->pinging || now < server->next_ping_ms)
-            continue;
-        struct ping *p = xnew(struct ping);
-        p->c = c;
-        p->server = server;
-        server->pinging = true;
-        c->calls++;
-        const struct peer_request r = {.login = server->route.login,
-                                       .url = server->route.url,
-                                       .lane = PEER_NORMAL,
-                                       .flags = PEER_WAIT_DIAL,
-                                       .op = "Ping",
-                                       .payload = json_object(),
-                                       .timeout_ms = PING_TIMEOUT_MS};
-        peer_request(c->s->peers, &r, on_ping, p);
-    }
-}
+/* --- life --- */
 
 static void on_tick(uv_timer_t *timer)
 {
@@ -430,15 +311,13 @@ static void on_tick(uv_timer_t *timer)
         return;
     }
     if (!c->started && c->calls == 0)
-        order(c, NULL, "");
+        cycle_order(c, NULL, "");
     if (now - c->renewed_ms >= RENEW_MS)
-        renew(c);
+        watch_renew(c);
     if (!c->s->once)
-        ping(c);
+        watch_ping(c);
     claim(c);
 }
-
-/* --- life --- */
 
 struct cycle *cycle_new(struct syncd *s)
 {
@@ -455,7 +334,7 @@ struct cycle *cycle_new(struct syncd *s)
 
 static void on_stop(uv_timer_t *timer)
 {
-    done_if_idle(timer->data);
+    cycle_done_if_idle(timer->data);
 }
 
 void cycle_stop(struct cycle *c, void (*on_done)(void *ctx), void *ctx)

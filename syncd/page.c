@@ -1,7 +1,7 @@
 /*
  * One page of messages, from its texts to the database.
  *
- *   1 read      Base64, containers, what kind of item each is
+ *   1 read      Base64, containers, what kind of item each is (page_read.c)
  *   2 users     who is in them; unknown ones are looked up
  *   3 keys      every key ever accepted of each author
  *   4 verify    on the thread pool
@@ -21,7 +21,6 @@
 
 #include "store/profiles.h"
 #include "store/sessions.h"
-#include "util/base64.h"
 #include "util/mem.h"
 
 static void page_users(struct page *p);              /* 2 */
@@ -32,86 +31,7 @@ static void page_write(struct page *p);              /* 6 */
 static void page_tell(struct page *p);               /* 7 */
 static void page_end(struct page *p);
 
-/* --- 1: read --- */
-
-static bool read_blob(struct page_item *it, const json_t *text)
-{
-    struct store_copy *c = &it->copy[it->n];
-    size_t len = json_string_length(text);
-    if (!json_is_string(text) || len > base64_encoded_len(DM_CONTAINER_MAX))
-        return false;
-    uint8_t *bytes = it->blob[it->n] = xmalloc(base64_decoded_max(len));
-    it->n++;
-    c->blob = bytes;
-    if (!base64_decode(json_string_value(text), len, bytes, &c->blob_len)) {
-        it->reason = "BAD_BASE64";
-        return true;
-    }
-    enum dm_error e = dm_parse(bytes, c->blob_len, &c->c);
-    if (e != DM_OK)
-        it->reason = dm_error_name(e);
-    return true;
-}
-
-static bool is_incoming(enum dm_type type)
-{
-    return type == DM_TEXT_IN || type == DM_RECEIPT_IN;
-}
-
-/* Which kind of item these containers are; NULL, or why they are none of this owner. */
-static const char *judge_kind(struct page_item *it, const char *owner)
-{
-    const struct dm_container *a = &it->copy[0].c, *b = &it->copy[it->n - 1].c;
-    bool from = strcmp(b->from, owner) == 0, to = strcmp(b->to, owner) == 0;
-    char base[2][DM_BASE_KEY_MAX];
-    dm_base_key(a, base[0]);
-    dm_base_key(b, base[1]);
-    it->kind = PAGE_PAIR;
-    if (it->n == 2)
-        return is_incoming(a->type) && (int)b->type == (int)a->type + 1 && from &&
-                       strcmp(base[0], base[1]) == 0
-                   ? NULL
-                   : "PAIR_MISMATCH";
-    if (b->type == DM_TEXT_OUT || b->type == DM_RECEIPT_OUT)
-        return from ? NULL : "NOT_THE_OWNERS";
-    it->kind = is_incoming(b->type) ? PAGE_INCOMING : PAGE_TOMBSTONE;
-    if (it->kind == PAGE_INCOMING)
-        return to ? NULL : "NOT_THE_OWNERS";
-    return from || (to && (b->type == DM_DELETE_BOTH || b->type == DM_CLEAR_BOTH))
-               ? NULL
-               : "NOT_THE_OWNERS";
-}
-
-/* Where a pair comes without its incoming copy: what the store wants in its place. */
-static void fill_missing(struct page_item *it)
-{
-    it->copy[1] = it->copy[0];
-    it->blob[1] = it->blob[0];
-    it->blob[0] = NULL;
-    it->copy[0].blob = NULL;
-    it->copy[0].blob_len = 0;
-    it->copy[0].c.type = it->copy[1].c.type == DM_TEXT_OUT ? DM_TEXT_IN : DM_RECEIPT_IN;
-    it->n = 2;
-}
-
-static bool read_item(struct page *p, struct page_item *it, const json_t *json)
-{
-    const json_t *blobs = json_object_get(json, "blobsB64"), *text;
-    size_t i, n = json_array_size(blobs);
-    it->page = p;
-    it->sync_id = json_string_value(json_object_get(json, "syncId"));
-    if (!it->sync_id || n < 1 || n > 2)
-        return false;
-    json_array_foreach(blobs, i, text) {
-        if (!read_blob(it, text))
-            return false;
-    }
-    if (!it->reason)
-        it->reason = judge_kind(it, p->t->id.owner);
-    if (!it->reason && it->kind == PAGE_PAIR && it->n == 1)
-        fill_missing(it);
-    return true;
-}
+/* --- 1: read (page_read.c) --- */
 
 void page_store(struct turn *t, json_t *items)
 {
@@ -123,7 +43,7 @@ void page_store(struct turn *t, json_t *items)
     p->users = map_new();
     p->told = map_new();
     for (size_t i = 0; i < p->n; i++)
-        if (!read_item(p, &p->item[i], json_array_get(items, i))) {
+        if (!page_read_item(p, &p->item[i], json_array_get(items, i))) {
             p->item[i].reason = "BAD_ITEM";
             turn_fail(t, TURN_FAILED, "bad_page");
         }

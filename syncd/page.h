@@ -1,6 +1,6 @@
 /*
- * Shared by page.c (a page from its texts to the database) and page_proofs.c (what the other server
- * says about deliveries). Not for anybody else.
+ * Shared by page.c (a page from its texts to the database), page_read.c (what the texts are) and
+ * page_proofs.c (what the other server says about deliveries). Not for anybody else.
  */
 #ifndef SHINE_SYNCD_PAGE_H
 #define SHINE_SYNCD_PAGE_H
@@ -62,6 +62,8 @@ static inline bool page_item_good(const struct page_item *it)
 {
     return !it->reason && !it->later;
 }
+/* Read an item; one that is wrong gets its reason. false: it is no item at all. */
+bool page_read_item(struct page *p, struct page_item *it, const json_t *json);
 /* Ask the other server about every good item whose delivery it may know of; page_proven() follows.
  * If it does not answer, the turn has failed. */
 void page_prove(struct page *p);

@@ -7,8 +7,8 @@
  *
  *   claimed -> settings pages -> message pages -> ended (finished, failed, or time is up)
  *
- * cycle.c begins and ends turns; pull.c fetches pages one after the other and acknowledges them;
- * settings.c and page.c (with page_proofs.c) store one page.
+ * cycle.c begins and ends turns (watch.c: leases, pings); pull.c fetches pages one after the other
+ * and acknowledges them; settings.c and page.c (with page_proofs.c) store one page.
  */
 #ifndef SHINE_SYNCD_SYNCD_H
 #define SHINE_SYNCD_SYNCD_H

@@ -19,6 +19,22 @@ static const struct db_stmt GET_SETTINGS = {
     "get_settings",
     "SELECT * FROM get_settings($1::text, $2::text[], $3::text, $4::integer, $5::bigint)"};
 
+/* As in put_settings(). */
+static enum store_setting_verdict verdict_of(int64_t code)
+{
+    switch (code) {
+    case 0:
+        return STORE_SETTING_OK;
+    case 1:
+        return STORE_SETTING_NOT_SERVED;
+    case 3:
+        return STORE_SETTING_TIME_AHEAD;
+    default:
+        shine_assert(code == 4);
+        return STORE_SETTING_TOO_MANY;
+    }
+}
+
 static void on_put(void *ctx, const struct db_result *res)
 {
     struct store_wait *w = ctx;
@@ -27,12 +43,7 @@ static void on_put(void *ctx, const struct db_result *res)
     size_t n = st == DB_OK ? (size_t)db_rows(res) : 0;
     struct store_setting_result *rows = xcalloc(n, sizeof *rows);
     for (size_t i = 0; i < n; i++) {
-        static const enum store_setting_verdict verdicts[] = {
-            STORE_SETTING_OK, STORE_SETTING_NOT_SERVED, STORE_SETTING_OK, STORE_SETTING_TIME_AHEAD,
-            STORE_SETTING_TOO_MANY};
-        int64_t v = db_int8(res, (int)i, db_col(res, "verdict"));
-        shine_assert(v >= 0 && v <= 4 && v != 2);
-        rows[i].verdict = verdicts[v];
+        rows[i].verdict = verdict_of(db_int8(res, (int)i, db_col(res, "verdict")));
         rows[i].told = store_told_of(res, (int)i, "pts", "elsewhere");
     }
     cb(w->ctx, st, rows, n);
