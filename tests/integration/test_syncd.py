@@ -5,6 +5,7 @@ import pytest
 from example_client import now_ms, text_of
 from support.refusals import code, refused
 from support.sync import sync_once
+from support.waiting import eventually
 
 OLD = 1_000_000  # a time of long ago
 
@@ -190,3 +191,44 @@ async def test_settings_marked_unsynced_come_again(left, right, net):
     assert [s["value"] for s in (await there.call("GetUserSettings"))["settings"]] == ["v"]
     assert code(await refused(there, "MarkAllUserSettingsUnsynced", {"login": 1})) == (
         400, "BAD_FIELDS")  # fmt: skip
+
+
+async def test_a_new_second_server_and_one_that_lost_everything(left, right, net):
+    """Housekeeping fills the outbox from what is stored, the puller fetches it."""
+    alice = await net.user("alice", left)
+    bob = await net.user("bob", left, known_to=(right,))
+    a, b = await net.session(alice, left), await net.session(bob, left)
+    for n in range(30):
+        await a.send_text(bob.login, str(n), time_ms=OLD + n)
+        await b.send_text(alice.login, str(n), time_ms=OLD + n)
+    await a.set_setting("s", "v")
+    alice.homes = [(left.login, left.url), (right.login, right.url)]
+    await net.enter(alice, right)
+    access = [arg for name, url in alice.homes for arg in ("--access", f"{name}={url}")]
+    left.shinectl("user", "set-servers", alice.login, *access)
+    async def filled():
+        keeper = left.start_deliveryd()  # its housekeeping begins with its start
+        await eventually(
+            lambda: not left.rows("SELECT 1 FROM sync_leases WHERE mark_from IS NOT NULL"),
+            "the outbox to be filled", 30)  # fmt: skip
+        assert left.stop_deliveryd(keeper)
+
+    await filled()
+    status, out, log = await sync_once(right)
+    assert status == 0, (out, log)
+    assert copies(right, alice) == copies(left, alice) and len(copies(right, alice)) == 60
+    there = await net.session(alice, right)
+    assert [s["name"] for s in (await there.call("GetUserSettings"))["settings"]] == ["s"]
+    # It loses everything of her.
+    for table, column in (
+        ("signed_messages", "owner_login"), ("dm_delivery_state", "from_login"),
+        ("dm_sync_outbox", "owner_login"), ("conversations", "owner_login"),
+        ("user_settings", "login"),
+    ):  # fmt: skip
+        right.rows(f"DELETE FROM {table} WHERE {column} = %s", [alice.login])
+    assert (await sync_once(right))[1].startswith(f"{alice.login} from left: 0 settings, 0 messages")
+    assert await a.call("MarkAllUserSettingsUnsynced") == {"settingsUpdated": 1, "dmUpdated": 60}
+    await filled()
+    status, out, log = await sync_once(right)
+    assert status == 0 and f"{alice.login} from left: 1 settings, 60 messages" in out, (out, log)
+    assert copies(right, alice) == copies(left, alice)

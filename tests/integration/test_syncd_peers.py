@@ -22,6 +22,7 @@ class SecondServer:
         self.login, self.old = login, old
         self.items, self.settings, self.delivered = {}, {}, {}
         self.acked = []
+        self.capabilities = ["dm-sync", "dm-status-batch"]
         self.page = 500
         self.override = {}  # op -> function of the request, instead of all this
 
@@ -30,7 +31,7 @@ class SecondServer:
         if op in self.override:
             return await self.override[op](request)
         if op == "ServerHello":
-            return UNKNOWN if self.old else hello_answer(self.login, "dm-sync", "dm-status-batch")
+            return UNKNOWN if self.old else hello_answer(self.login, *self.capabilities)
         if op == "Ping":
             return {}
         if op == "GetUser":
@@ -319,3 +320,55 @@ async def test_a_killed_puller_is_taken_over(puller, net):
         told = await a.wait_event("HistoryChanged")
         assert told["withLogins"] == [far.login]
         assert puller.value("SELECT count(*) FROM user_event_heads WHERE history_with IS NOT NULL") == 0
+
+
+async def test_a_busy_owner_does_not_hold_up_the_others(puller, net):
+    twin = SecondServer()
+    twin.page = 2
+    async with FalsePeer("twin", puller.certificate, twin) as peer:
+        alice, bob, far = await people(net, puller, peer, "alice", "bob")
+        twin.items[alice.login] = pages_of(alice, far, 12)
+        twin.items[bob.login] = pages_of(bob, far, 2)
+
+        async def slow(request):
+            if request["payload"]["ownerLogin"] == alice.login:
+                await asyncio.sleep(0.4)
+            return twin.batch(twin.items, request["payload"], "primaryMessageKey", "afterMessageKey",
+                              "nextMessageKey")  # fmt: skip
+
+        twin.override["DmSyncBatch"] = slow
+        status, out, log = await sync_once(puller, "--set", "sync.maxTurnMs=1000")
+        assert status == 0 and "2 users: 0 settings, 14 messages" in out, (out, log)
+        owners = [r["payload"]["ownerLogin"] for r in peer.requests if r["op"] == "DmSyncBatch"]
+        first_of_bob = owners.index(bob.login)
+        assert alice.login in owners[:first_of_bob] and alice.login in owners[first_of_bob:]
+        assert stored(puller, alice) == 12 and len(set(twin.acked)) == 14
+        # What it had taken when time was up was acknowledged: nothing came twice.
+        assert len(twin.acked) == len(set(twin.acked))
+
+
+async def test_a_connection_that_breaks_between_page_and_acknowledgement(puller, net):
+    twin = SecondServer()
+    twin.capabilities.append("pipelining")  # or what is asked meanwhile waits behind the silence
+    twin.page = 4
+    async with FalsePeer("twin", puller.certificate, twin) as peer:
+        alice, far = await people(net, puller, peer, "alice")
+        twin.items[alice.login] = pages_of(alice, far, 10)
+        asked = 0
+
+        async def silent(request):
+            nonlocal asked
+            asked += 1
+            if asked == 3:
+                return None  # this request, with its acknowledgements, is never answered
+            return twin.batch(twin.items, request["payload"], "primaryMessageKey", "afterMessageKey",
+                              "nextMessageKey")  # fmt: skip
+
+        twin.override["DmSyncBatch"] = silent
+        limits = ("--set", "server.pool.requestTimeoutSeconds=1")
+        status, out, _ = await sync_once(puller, *limits)
+        assert status == 2 and "not reached" in out
+        assert stored(puller, alice) == 8 and len(twin.acked) < 8
+        status, out, log = await sync_once(puller, *limits)
+        assert status == 0, (out, log)
+        assert stored(puller, alice) == 10 and len(set(twin.acked)) == 10
