@@ -18,6 +18,7 @@
 #include "peer/peer.h"
 #include "rpc/dispatch.h"
 
+struct due;
 struct pump;
 struct sessions;
 
@@ -32,6 +33,7 @@ struct frontd {
     struct peer_pool *peers;
     struct delivery *delivery;
     struct pump *pump;
+    struct due *due;
     struct sessions *sessions;
     struct limits *limits;
     struct rpc_table *ops;

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "frontd/due.h"
 #include "frontd/pump.h"
 #include "frontd/session.h"
 #include "util/mem.h"
@@ -165,10 +166,12 @@ void send_stored(struct send *s, enum db_status st)
         return;
     }
     tell_sessions(s);
-    if (s->result.attempt)
+    if (s->result.attempt) {
         send_attempt(s);
-    else
+    } else {
+        due_tell(s->f->due); /* an attempt that deliveryd makes, a copy for a second server */
         send_answer(s, s->result.state);
+    }
     intake_free(&s->in); /* an attempt may last half a minute, and has its own copy */
     send_release(s);
 }
@@ -205,6 +208,7 @@ static void send_reported(void *ctx, const struct delivery_report *r)
     s->attempt_open = false;
     if (r->recorded)
         pump_told_state(s->f->pump, s->author, &r->from, s->key[s->in.n - 1], r->state);
+    due_tell(s->f->due);
     send_answer(s, r->state);
     send_release(s);
 }

@@ -9,12 +9,14 @@
 
 #include "daemon/admin.h"
 #include "daemon/settings.h"
+#include "frontd/due.h"
 #include "frontd/frontd.h"
 #include "frontd/ops.h"
 #include "frontd/pump.h"
 #include "frontd/session.h"
 #include "net/tls.h"
 #include "peer/open.h"
+#include "store/claims.h"
 #include "util/log.h"
 #include "util/mem.h"
 
@@ -147,6 +149,9 @@ static void open_parts(struct worker *w, struct daemon *d)
     };
     f->delivery = delivery_new(f->loop, f->store, f->peers, &dc);
     f->pump = pump_new(f);
+    f->due = due_new(f->loop, f->store);
+    int64_t schedule[SETTINGS_ATTEMPTS_MAX];
+    store_set_schedule(f->store, schedule, settings_schedule(c, schedule));
     f->ops = rpc_table_new(frontd_ops);
     f->limits = limits_new(c, LIMIT_ENTRIES);
     w->f.sessions = sessions_new(f);
@@ -208,6 +213,7 @@ static void part_closed(struct worker *w)
     if (--w->parts_open > 0)
         return;
     pump_stop(w->f.pump);
+    due_free(w->f.due);
     daemon_stopped(w->f.daemon);
 }
 

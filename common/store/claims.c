@@ -23,6 +23,7 @@ static const struct db_stmt ADOPT = {"adopt_delivery",
 static const struct db_stmt FINISH_PUSHES = {
     "finish_pushes", "SELECT * FROM finish_pushes($1::text, $2::text[], $3::text[], $4::text[], "
                      "$5::bigint[], $6::integer[], $7::bigint[])"};
+static const struct db_stmt NOTIFY_DUE = {"notify_due", "SELECT pg_notify('shine_due', '')"};
 static const struct db_stmt RELEASE = {"release_claims", "SELECT release_claims($1::text)"};
 
 /* Whoever waits for a claim, with the lease that was asked for: the database's clock begins it when
@@ -260,6 +261,11 @@ void store_finish_push(struct store *s, struct store_push_result *r)
 }
 
 /* --- both --- */
+
+void store_notify_due(struct store *s)
+{
+    store_forget(s, &NOTIFY_DUE, NULL);
+}
 
 static void on_released(void *ctx, const struct db_result *res)
 {

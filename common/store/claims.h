@@ -110,6 +110,10 @@ void store_finish_push(struct store *s, struct store_push_result *r);
 
 /* --- both --- */
 
+/* Tell deliveryd that something may be due: a NOTIFY on channel shine_due outside any other
+ * transaction. A hint: its tick finds what was not told. Fire and forget. */
+void store_notify_due(struct store *s);
+
 /* Give back, due at once, what this process holds of delivery rows and outbox items and has not
  * begun; for an orderly stop. Keys as claimed; versions that no longer fit are left alone. */
 typedef void (*store_done_cb)(void *ctx, enum db_status st);

@@ -42,7 +42,11 @@ BEGIN
     FROM (SELECT m.message_key, m.message_type, m.to_login, m.base_key, m.courier
           FROM signed_messages m WHERE m.owner_login = v_owner AND m.message_key > v_after
           ORDER BY m.message_key LIMIT p_max) x
-    WHERE NOT x.courier;
+    WHERE NOT x.courier
+      -- What waits already waits for the new server too, and may be pushed just now.
+      AND NOT EXISTS (SELECT FROM dm_sync_outbox o
+                      WHERE o.owner_login = v_owner AND o.primary_message_key = x.message_key
+                        AND NOT o.synced);
     IF v_n > 0 THEN
         PERFORM put_outbox(v_now, array_fill(v_owner, ARRAY[v_n]), v_primary, v_also_owner, v_also,
             array_fill(true, ARRAY[v_n]), array_fill(false, ARRAY[v_n]),

@@ -5,7 +5,7 @@ import asyncio
 import time
 
 import pytest
-from support.fake_server import answers, never, waits
+from support.fake_server import answers, in_turn, never, waits
 from support.retries import MINUTE, REFUSES, SLOTS, TICK_MS, Scene, attempted, became, due_now, later
 from support.waiting import eventually
 
@@ -205,7 +205,7 @@ async def test_an_edit_during_an_attempt(home, scene, net):
         sent = await client.send_pair(*first)
         key = sent["outgoingKey"]
         await attempted(home, key, 2)
-        scene.does["gamma"] = waits
+        scene.does["gamma"] = in_turn(waits, answers())
         due_now(home, key)
         await gamma.asked("ReceiveIncomingMessage", 2)
 
