@@ -249,11 +249,10 @@ async def test_housekeeping_offers_what_is_stored_to_a_new_second_server(world, 
         query = "SELECT count(*) FROM sync_leases WHERE mark_from IS NOT NULL"
         await eventually(lambda: fresh.value(query) == 0, "the mark to go")
         rows = outbox(fresh, alice)
-        assert sum(not r["synced"] and r["due"] is None for r in rows) == 40
-        assert set(second.ops()) - {"ServerHello"} <= {
-            "ReceiveOutcomingMessage",
-            "ReceiveIncomingMessage",
-        }
+        # The two copies of the last one are pushed; they may be marked again afterwards.
+        assert sum(not r["synced"] and r["due"] is None for r in rows) >= 40
+        await second.asked("ReceiveOutcomingMessage")
+        assert len([x for x in second.ops() if x.startswith("Receive")]) <= 2
     assert fresh.stop()
 
 
