@@ -17,6 +17,8 @@ LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan
 SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
 SET enable_memoize = off SET enable_material = off
+-- The order comes from the indexes, also in plans that were made while the table was empty.
+SET enable_sort = off SET enable_bitmapscan = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -140,7 +142,7 @@ BEGIN
     END IF;
     from_login := NULL;
     more := v_found = p_max OR v_taken < v_found;
-    next_due := coalesce(GREATEST(v_next - v_now, 0), -1);
+    next_due := CASE WHEN v_next IS NULL THEN -1 ELSE GREATEST(v_next - v_now, 0) END;
     RETURN NEXT;
 END $$;
 COMMENT ON FUNCTION claim_due(text, text, integer, bigint, bigint, text[], bigint[]) IS 'Lease delivery rows that are due; the last row, without a login, says when the next is.';
@@ -233,6 +235,8 @@ LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan
 SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
 SET enable_memoize = off SET enable_material = off
+-- The order comes from the indexes, also in plans that were made while the table was empty.
+SET enable_sort = off SET enable_bitmapscan = off
 AS $$
 #variable_conflict use_column
 DECLARE
