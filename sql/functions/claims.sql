@@ -48,9 +48,11 @@ BEGIN
                 SELECT d.from_login, d.outgoing_key,
                        GREATEST(d.next_attempt_at_ms, d.lease_until_ms) AS due
                 FROM dm_delivery_state d
-                WHERE d.state = 'accepted' AND d.route_hint = p AND d.claims < 10
+                -- As a range and in this order it can come from the index by peer only.
+                WHERE d.state = 'accepted' AND d.route_hint >= p AND d.route_hint <= p
+                  AND d.claims < 10
                   AND GREATEST(d.next_attempt_at_ms, d.lease_until_ms) <= v_now
-                ORDER BY GREATEST(d.next_attempt_at_ms, d.lease_until_ms)
+                ORDER BY d.route_hint, GREATEST(d.next_attempt_at_ms, d.lease_until_ms)
                 LIMIT p_max FOR NO KEY UPDATE SKIP LOCKED) d
             ORDER BY d.due LIMIT p_max) x;
     ELSE
@@ -133,8 +135,9 @@ BEGIN
     IF cardinality(p_skip) > 0 THEN
         SELECT min(d.due) INTO v_next FROM unnest(v_peers) p CROSS JOIN LATERAL (
             SELECT GREATEST(d.next_attempt_at_ms, d.lease_until_ms) AS due FROM dm_delivery_state d
-            WHERE d.state = 'accepted' AND d.route_hint = p AND d.claims < 10
-            ORDER BY 1 LIMIT 1) d;
+            WHERE d.state = 'accepted' AND d.route_hint >= p AND d.route_hint <= p
+              AND d.claims < 10
+            ORDER BY d.route_hint, GREATEST(d.next_attempt_at_ms, d.lease_until_ms) LIMIT 1) d;
     ELSE
         SELECT GREATEST(d.next_attempt_at_ms, d.lease_until_ms) INTO v_next
         FROM dm_delivery_state d WHERE d.state = 'accepted' AND d.claims < 10
