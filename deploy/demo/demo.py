@@ -86,6 +86,7 @@ class Demo:
             server.start()
         for server in self.servers.values():
             server.ready()
+            server.start_deliveryd()
         for login, homes in self.homes.items():
             self._add_user(login, homes)
 
@@ -119,6 +120,7 @@ class Demo:
         words = [f"{row['from_login']} → {row['to_login']}", row["state"]]
         if row["state"] == "delivered":
             words += [f"via {row['delivered_via']}"]
+            words += [f"at attempt {row['attempt']}"] if row["attempt"] > 1 else []
         else:
             words += [f"attempt {row['attempt']} {row['next_attempt']}", row["last_error"]]
         return " | ".join(words)
@@ -177,8 +179,10 @@ class Demo:
         line("bob reads on beta", self.history("beta", "bob", "alice"))
         self.read_edit_and_delete(hello)
 
-        self.message("carol", "Hello Carol")
+        both = self.message("carol", "Hello Carol")
         line("carol reads on alpha", self.history("alpha", "carol", "alice"))
+        self.wait_for_copy("beta", "carol", both["incomingKey"])
+        line("… and on beta", self.history("beta", "carol", "alice"))
 
         if not self.servers["beta"].stop():
             raise lab.LabError("beta did not stop in order")
@@ -187,15 +191,19 @@ class Demo:
         waiting = self.message("bob", "Still there?")
 
         self.servers["beta"].start().ready()
+        self.servers["beta"].start_deliveryd()
         lab.wait_until(self.redials, 30, "alpha does not dial beta again")
         say()
         say("   … beta is back …", "dim")
         self.message("bob", "Welcome back")
         line("bob reads on beta", self.history("beta", "bob", "alice"))
-        line("“Still there?”", self.delivery(waiting["outgoingKey"]))
         say()
-        say("delivered: a server of the recipient has it. accepted: alpha has it, and “Still there?” waits:")
-        say("trying again is the job of deliveryd, which the next release brings.")
+        say("   … “Still there?” is due again 30 s after it was sent …", "dim")
+        self.wait_for_delivery(waiting["outgoingKey"])
+        line("alpha, v_delivery", self.delivery(waiting["outgoingKey"]))
+        say()
+        say("delivered: a server of the recipient has it. accepted: alpha has it, and its deliveryd goes on")
+        say("trying for an hour. deliveryd also hands everything to the second server of who has two.")
 
     def read_edit_and_delete(self, text: Dict[str, Any]) -> None:
         answer, ms = self.ask("beta", "bob", "read", text["incomingKey"])
@@ -211,6 +219,16 @@ class Demo:
         self.step("alice deletes it for both", answer, ms)
         line("alpha's database", self.stored("alpha", "alice"))
         line("beta's database", self.stored("beta", "bob"))
+
+    def wait_for_copy(self, server: str, owner: str, key: str) -> None:
+        query = "SELECT 1 FROM signed_messages WHERE owner_login = %s AND message_key = %s"
+        rows = self.servers[server].rows
+        lab.wait_until(lambda: rows(query, [owner, key]), 30, f"{server} gets no copy for {owner}")
+
+    def wait_for_delivery(self, key: str) -> None:
+        query = "SELECT 1 FROM v_delivery WHERE outgoing_key = %s AND state = 'delivered'"
+        rows = self.servers["alpha"].rows
+        lab.wait_until(lambda: rows(query, [key]), 60, "the message is not delivered")
 
     def redials(self) -> bool:
         """True if alpha would dial beta for the next message: after a failed dial it pauses, and
@@ -249,7 +267,7 @@ class Demo:
                     "config": str(server.config),
                     "caFile": str(server.cafile),
                     "conninfo": server.conninfo,
-                    "pids": [server.frontd.pid],
+                    "pids": [server.frontd.pid, *(p.pid for p in server.deliveryds)],
                 }
             )
         assert self.postgres.process is not None
@@ -331,7 +349,7 @@ def main() -> int:
     if sys.argv[1:]:
         print(__doc__)
         return 2
-    for program in ("frontd", "shinectl"):
+    for program in ("frontd", "deliveryd", "shinectl"):
         if not (BIN / program).exists():
             print(f"{BIN / program} is missing: run `make` first", file=sys.stderr)
             return 1
