@@ -1,6 +1,6 @@
 -- What comes in pages of the second server: events, delivery rows by age, outbox rows.
 \ir support.psql
-SELECT plan(47);
+SELECT plan(49);
 SELECT make_users();
 SELECT add_user('home', 'mia', 'key', NULL, NULL, 'local', '{home,mias}', '{wss://home/ws,wss://mias/ws}');
 SELECT register_process('p1', 'frontd', 'h', 1); SELECT register_process('p2', 'frontd', 'h', 2);
@@ -113,5 +113,53 @@ SELECT is(row_of('two|far|' || now_ms() - 40000 || '|902|7'), '(accepted,2,40000
 SELECT note_sync_rejects('two', 'other', '{a,b,a}', '{X,Y,Z}'); SELECT move_clock(5); SELECT note_sync_rejects('two', 'other', '{b}', '{W}');
 SELECT results_eq($$SELECT sync_id, reason, last_seen_ms - first_seen_ms, count FROM dm_sync_rejects ORDER BY 1$$,
     $$VALUES ('a' COLLATE "C", 'Z'::text, 0::bigint, 1::bigint), ('b', 'W', 5, 2)$$, 'refused items are counted');
+-- What is stored depends on the set of containers alone: sent to tom, and pulled for two in another
+-- order, with repetitions. A partner of its own for each round.
+CREATE FUNCTION hist_read(reader text, author text, ref bigint, read_at bigint, n bigint) RETURNS integer LANGUAGE sql AS $$
+    SELECT a.verdict FROM
+        accept_pairs('home', 'p1', ARRAY[reader], ARRAY[author], ARRAY[format('%s|%s|2000|%s', reader, author, n)], ARRAY[3], '{2000}', ARRAY[n], '{0,0}', '{0,0}',
+            ARRAY[sha256('r'), sha256('s')], ARRAY['r'::bytea, 's'], '{t}', '{other}', '{0}', ARRAY[NULL::text],
+            '{1000,1000}', ARRAY[ref, ref], ARRAY[read_at, read_at], true) a $$;
+SELECT setseed(0.5);
+CREATE TEMP TABLE steps AS
+SELECT r, i, floor(random() * 10)::integer AS kind, 1 + floor(random() * 4)::bigint AS n, floor(random() * 3)::bigint AS rev,
+       floor(random() * 2)::integer AS v, 1000 + floor(random() * 3)::bigint AS at, random() AS place
+FROM generate_series(1, 80) r, generate_series(1, 14) i;
+SELECT count(add_user('home', 'p' || r, 'key', NULL, NULL, 'partner', '{x}', '{wss://x/ws}')) FROM generate_series(1, 80) r;
+CREATE FUNCTION random_round(round integer) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    partner text := 'p' || round; step record; m msg;
+BEGIN
+    FOR step IN SELECT 'tom' AS who, s.* FROM steps s WHERE r = round
+        UNION ALL (SELECT 'two', x.* FROM (SELECT * FROM steps UNION ALL SELECT * FROM steps WHERE place < 0.4) x WHERE r = round ORDER BY random()) LOOP
+        CASE
+        WHEN step.kind < 4 THEN
+            m := msg(step.who, partner, step.n, step.rev, format('i%s%s', step.rev, step.v), format('o%s%s', step.rev, step.v), 'other');
+            IF step.who = 'tom' THEN PERFORM send(m); ELSE PERFORM hist(m, step.v = 1); END IF;
+        WHEN step.kind < 6 THEN
+            m := msg(partner, step.who, step.n, step.rev, format('i%s%s', step.rev, step.v), NULL, 'other');
+            IF step.who = 'tom' THEN PERFORM recv(m); ELSE PERFORM hist_in(m); END IF;
+        WHEN step.kind = 6 THEN
+            IF step.who = 'tom' THEN PERFORM read_pair('tom', partner, step.n, step.at, 500 + step.i, source => 'other');
+            ELSE PERFORM hist_read('two', partner, step.n, step.at, 500 + step.i); END IF;
+        WHEN step.kind = 7 THEN
+            PERFORM read_in(partner, step.who, step.n, step.at, 500 + step.i);
+        WHEN step.kind = 8 AND step.v = 0 THEN
+            IF step.who = 'tom' THEN PERFORM bury(5, 'tom', partner, step.n, n => 900 + step.i, source => 'other');
+            ELSE PERFORM hist_bury(5, 'two', partner, n => 900 + step.i, ref => step.n); END IF;
+        ELSE
+            IF step.who = 'tom' THEN PERFORM bury(6, 'tom', partner, step.n, n => 900 + step.i, source => 'other');
+            ELSE PERFORM hist_bury(6, 'two', partner, n => 900 + step.i, ref => step.n); END IF;
+        END CASE;
+    END LOOP;
+    PERFORM tell_history('home', 'p1', NULL);
+END $$;
+CREATE VIEW copies_of AS SELECT m.message_key ~ 'tom' AS is_tom, replace(m.owner_login, 'tom', 'two') || ' ' || replace(m.message_key, 'tom', 'two') AS k, m.revision_time_ms, m.read_at_ms, m.courier,
+    CASE WHEN m.message_type < 3 THEN m.digest END AS digest FROM signed_messages m WHERE m.message_key ~ '(tom|two)' AND m.message_key ~ 'p[0-9]+';
+CREATE VIEW talks_of AS SELECT owner_login = 'tom' AS is_tom, with_login, replace(last_message_key, 'tom', 'two') AS last, last_time_ms, unread_count, last_read_at_ms
+    FROM conversations WHERE owner_login IN ('tom', 'two') AND with_login ~ '^p[0-9]+$' AND last_message_key IS NOT NULL;
+SELECT format('SELECT random_round(%s)', r) FROM generate_series(1, 80) r \gexec
+SELECT results_eq('SELECT k, revision_time_ms, read_at_ms, courier, digest FROM copies_of WHERE is_tom ORDER BY 1', 'SELECT k, revision_time_ms, read_at_ms, courier, digest FROM copies_of WHERE NOT is_tom ORDER BY 1', 'pulled in any order, the same is stored');
+SELECT results_eq('SELECT with_login, last, last_time_ms, unread_count, last_read_at_ms FROM talks_of WHERE is_tom ORDER BY 1', 'SELECT with_login, last, last_time_ms, unread_count, last_read_at_ms FROM talks_of WHERE NOT is_tom ORDER BY 1', 'and the same shown');
 SELECT is_empty('SELECT broken()', 'nothing is broken');
 SELECT * FROM finish();
