@@ -23,6 +23,7 @@ from typing import Any, Dict, List
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "deploy" / "demo"))
 
+import claims  # noqa: E402
 import plain  # noqa: E402
 import report  # noqa: E402
 from lab import Authority, Postgres, Server  # noqa: E402
@@ -34,6 +35,7 @@ PAIRS = int(os.environ.get("BENCH_PAIRS", "60000"))
 SETTINGS = dict(item.split("=", 1) for item in os.environ.get("BENCH_SET", "").split())
 CONNECTIONS, IN_FLIGHT = 64, 8
 IDLE_SESSIONS, IDLE_USERS = 5000, 100
+CLAIM_ROWS = 40000
 TICK = os.sysconf("SC_CLK_TCK")
 FOUND = ROOT / "build" / "bench" / "results.json"
 
@@ -187,6 +189,7 @@ def measure() -> Dict[str, Any]:
             for server in servers:
                 server.stop()
             pgbench = plain.measure(postgres, "plain", directory, max(1, SECONDS * 2 // 5))
+            claim = claims.measure(postgres, authority, directory, BIN, TOOLS, CLAIM_ROWS)
         finally:
             for server in servers:
                 server.stop()
@@ -227,6 +230,7 @@ def measure() -> Dict[str, Any]:
             "postgres_us_per_pair": far["postgres_us"],
         },
         "idle": quiet,
+        "claim": claim,
         "pgbench": pgbench,
         "sql": costs,
     }

@@ -27,7 +27,7 @@ def federated(far: Dict[str, Any], n: str) -> List[List[str]]:
 def lines(results: Dict[str, Any]) -> List[List[str]]:
     """Rows of (what, how much)."""
     near, far, pgbench = results["local"], results["federated"], results["pgbench"]
-    idle = results["idle"]
+    idle, claim = results["idle"], results["claim"]
     return [
         ["local pairs per second", f"{near['pairs_per_s']:.0f}"],
         ["latency p50 / p99, ms", f"{near['p50_ms']:.0f} / {near['p99_ms']:.0f}"],
@@ -47,6 +47,13 @@ def lines(results: Dict[str, Any]) -> List[List[str]]:
         *federated(far, ""),
         ["alpha → beta, 64 in flight, per second", f"{far['per_s_64']:.0f}"],
         *federated(far, "_64"),
+        ["deliveryd and a null peer, rows per second", f"{claim['rows_per_s']:.0f}"],
+        [
+            "with 1 / 2 / 4 / 8 processes",
+            " / ".join(f"{claim['by_processes'][n]:.0f}" for n in ("1", "2", "4", "8")),
+        ],
+        ["pgbench with the same two functions, rows/s", f"{claim['pgbench_per_s']:.0f}"],
+        ["our rate / pgbench", f"{claim['ratio_to_pgbench']:.2f}"],
         [f"memory of frontd per idle session ({idle['sessions']} of them), bytes", f"{idle['bytes_per_session']:.0f}"],
     ]
 
