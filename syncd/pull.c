@@ -64,10 +64,20 @@ void turn_reject(struct turn *t, struct turn_rejects *r, const char *sync_id, co
     r->reasons[r->n++] = reason;
 }
 
+static void on_noted(void *ctx, enum db_status st)
+{
+    struct turn *t = ctx;
+    t->noting--;
+    if (st != DB_OK)
+        turn_fail(t, TURN_FAILED, "database");
+    turn_step(t);
+}
+
 void turn_note_rejects(struct turn *t, struct turn_rejects *r)
 {
     if (r->n > 0) {
-        store_note_rejects(t->s->store, &t->id, r->ids, r->reasons, r->n);
+        t->noting++;
+        store_note_rejects(t->s->store, &t->id, r->ids, r->reasons, r->n, on_noted, t);
         log_error("sync_items_refused", LOG_S("owner", t->id.owner),
                   LOG_S("peer", t->id.server.login), LOG_I("items", r->n),
                   LOG_S("first_reason", r->reasons[0]));
@@ -207,7 +217,7 @@ void turn_step(struct turn *t)
     if (!failed && !t->storing && t->next)
         store_next(t);
     if (t->fetching || failed) {
-        if (!t->fetching && !t->storing)
+        if (!t->fetching && !t->storing && t->noting == 0)
             end(t);
         return;
     }
@@ -219,7 +229,7 @@ void turn_step(struct turn *t)
             ask(t);
         } else if (next_phase(t)) {
             ask(t);
-        } else {
+        } else if (t->noting == 0) {
             end(t);
         }
     }

@@ -79,6 +79,7 @@ struct turn {
     bool asked; /* the phase's first request was answered */
     bool more;  /* so the last answer said */
     bool fetching, storing;
+    unsigned noting; /* notes about refused items on their way to the database */
     int64_t asked_at_ms;
     json_t *next; /* a page that waits until the one before it is stored */
     json_t *acks; /* sync ids that are committed and not sent */

@@ -159,12 +159,12 @@ void store_tell_history(struct store *s, const char *const *owners, size_t n,
 }
 
 void store_note_rejects(struct store *s, const struct store_turn *t, const char *const *sync_ids,
-                        const char *const *reasons, size_t n)
+                        const char *const *reasons, size_t n, store_turn_ended_cb cb, void *ctx)
 {
     struct db_params *p = db_params_new();
     db_add_text(p, t->owner);
     db_add_text(p, t->server.login);
     add_texts(p, sync_ids, n);
     add_texts(p, reasons, n);
-    store_forget(s, &NOTE_REJECTS, p);
+    store_call(s, &NOTE_REJECTS, p, on_finished, (void (*)(void))cb, ctx);
 }

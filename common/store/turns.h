@@ -47,8 +47,9 @@ typedef void (*store_history_told_cb)(void *ctx, enum db_status st, const char *
                                       size_t n);
 void store_tell_history(struct store *s, const char *const *owners, size_t n,
                         store_history_told_cb cb, void *ctx);
-/* Note items that were refused, with the reasons. Fire and forget. */
+/* Note items that were refused, with the reasons; before the turn is finished, which removes the
+ * notes that are older than it. */
 void store_note_rejects(struct store *s, const struct store_turn *t, const char *const *sync_ids,
-                        const char *const *reasons, size_t n);
+                        const char *const *reasons, size_t n, store_turn_ended_cb cb, void *ctx);
 
 #endif

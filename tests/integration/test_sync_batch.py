@@ -19,6 +19,21 @@ def home(world):
     return world.server("home", delivery__firstReplyBudgetMs=100)
 
 
+@pytest.fixture
+def spare(world):
+    """Makes a server for one test."""
+    made = []
+
+    def make(login, **settings):
+        made.append(world.server(login, frontd__workers=1, **settings))
+        return made[-1]
+
+    yield make
+    for server in made:
+        server.stop()
+        server.forget_connection()
+
+
 async def owner(net, server, name="alice", twin=TWIN):
     return await net.user(name, server, urls=[(twin, TWIN_URL)])
 
@@ -242,8 +257,8 @@ async def test_strangers_are_refused(home, net):
     assert await batch(twin, alice) == page
 
 
-async def test_a_caller_without_hello_is_trusted_while_no_key_is_known(world, net):
-    home = world.server("guarded")
+async def test_a_caller_without_hello_is_trusted_while_no_key_is_known(spare, net):
+    home = spare("guarded")
     alice = await owner(net, home, twin="legacy.twin")
     bob = await net.user("bob", home)
     a = await net.session(alice)
@@ -259,8 +274,8 @@ async def test_a_caller_without_hello_is_trusted_while_no_key_is_known(world, ne
             403, "PEER_NOT_ACCESS_SERVER")  # fmt: skip
 
 
-async def test_whoever_must_prove_themselves_may_not_stay_anonymous(world, net):
-    strict = world.server("strict", server__auth="require")
+async def test_whoever_must_prove_themselves_may_not_stay_anonymous(spare, net):
+    strict = spare("strict", server__auth="require")
     alice, bob = await owner(net, strict), await net.user("bob", strict)
     a = await net.session(alice)
     await a.send_text(bob.login, "x")
@@ -271,8 +286,8 @@ async def test_whoever_must_prove_themselves_may_not_stay_anonymous(world, net):
             assert code(e.value) == (403, "PEER_NOT_ACCESS_SERVER")
 
 
-async def test_a_server_without_a_login_answers_so(world, net):
-    nameless = world.server("nameless", **{"server__SHiNE__login": ""})
+async def test_a_server_without_a_login_answers_so(spare, net):
+    nameless = spare("nameless", **{"server__SHiNE__login": ""})
     client = await net.connect(nameless)
     for op in ("DmSyncBatch", "UserSettingsSyncBatch"):
         assert code(await refused(client, op, {"ownerLogin": "alice"})) == (
@@ -395,8 +410,8 @@ async def test_status_of_many_messages(home, net):
 # ---- the operator ----
 
 
-async def test_an_operator_offers_everything_again(world, net):
-    server = world.server("operated")
+async def test_an_operator_offers_everything_again(spare, net):
+    server = spare("operated")
     users = [await owner(net, server) for _ in range(45)]  # more than shinectl marks at once
     bob = await net.user("bob", server)
     for user in (users[0], users[44]):

@@ -66,7 +66,10 @@ class SecondServer:
 
 @pytest.fixture
 def puller(world):
-    return world.server("puller")
+    server = world.server("puller", frontd__workers=1)
+    yield server
+    server.stop()
+    server.forget_connection()
 
 
 async def people(net, puller, peer, *names):

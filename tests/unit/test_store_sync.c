@@ -452,7 +452,9 @@ static void test_turns(void **state)
     wait_for_all(e);
     assert_false(e->flag);
     const char *id = "x", *reason = "BAD";
-    store_note_rejects(e->store, &turn, &id, &reason, 1);
+    e->pending = 1;
+    store_note_rejects(e->store, &turn, &id, &reason, 1, on_ended, e);
+    wait_for_all(e);
     struct store_turn_end end = {.moved = 3, .result = "equal", .next_ms = 60000};
     e->pending = 1;
     store_finish_turn(e->store, &turn, &end, on_ended, e);
