@@ -144,12 +144,12 @@ property: all property-bin ## 10,000 random sets of containers in several orders
 	@/usr/bin/python3 tests/property/run.py --sets 10000
 
 # The faults of make check for longer, with a seed of the day; a failure names it.
-chaos:             ## kills, crashes and hostile connections for longer (about 3 minutes)
+chaos:             ## kills, crashes and hostile connections for longer (about 7 minutes)
 	@$(MAKE) --no-print-directory VARIANT=san all
 	@cd tests && SHINE_CHAOS=5 SHINE_CRASH_SEED=$${SHINE_CRASH_SEED:-$$(date +%F)} PYTHONPATH=.:../docs \
 	    PYTHONDONTWRITEBYTECODE=1 timeout 1500 /usr/bin/python3 -m pytest -q -p no:cacheprovider \
 	    -o timeout=600 integration/test_kill.py integration/test_database_faults.py \
-	    integration/test_hostile_connections.py
+	    integration/test_hostile_connections.py integration/test_deliveryd_processes.py
 
 clean:             ## remove everything that was built
 	rm -rf $(BUILD)

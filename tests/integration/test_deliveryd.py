@@ -174,7 +174,9 @@ async def test_answers_that_do_not_stand_in_the_way(home, scene, kind):
         scene.does["gamma"] = answers()
         later(home, SLOTS[3])
         row = await became(home, key, "delivered")
-        assert row["delivered_via"] == "gamma" and scene.questions() == 1
+        assert row["delivered_via"] == "gamma"
+        # A server that has swallowed the push may be busy with it until the question is too old.
+        assert scene.questions() == 1 or kind == "silence"
 
 
 @pytest.mark.parametrize("named", [True, False])
