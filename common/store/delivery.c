@@ -27,6 +27,9 @@ static const struct db_stmt DELIVERY_STATUS = {
 static const struct db_stmt SHOW_DELIVERY = {"show_delivery",
                                              "SELECT * FROM show_delivery($1::text, $2::text)"};
 
+static const struct db_stmt RELEASE_DELIVERY = {
+    "release_delivery", "SELECT release_delivery($1::text, $2::text) AS released"};
+
 static struct store_finish *finish_of(struct db_batch_item *item)
 {
     return list_entry(item, struct store_finish, item);
@@ -153,4 +156,28 @@ void store_delivery_show(struct store *s, const struct dm_key *key, store_text_c
     db_add_text(p, key->from);
     db_add_text(p, text);
     store_call(s, &SHOW_DELIVERY, p, on_shown, (void (*)(void))cb, ctx);
+}
+
+static void on_released(void *ctx, const struct db_result *res)
+{
+    struct store_wait *w = ctx;
+    store_release_cb cb = (store_release_cb)w->cb;
+    enum db_status st = store_status(res, w->stmt);
+    enum store_release verdict = STORE_RELEASE_NO_ROW;
+    if (st == DB_OK && !db_is_null(res, 0, db_col(res, "released")))
+        verdict =
+            db_bool(res, 0, db_col(res, "released")) ? STORE_RELEASED : STORE_RELEASE_NOT_SET_ASIDE;
+    cb(w->ctx, st, verdict);
+    free(w);
+}
+
+void store_delivery_release(struct store *s, const struct dm_key *key, store_release_cb cb,
+                            void *ctx)
+{
+    char text[DM_MESSAGE_KEY_MAX];
+    dm_delivery_key(key, text);
+    struct db_params *p = db_params_new();
+    db_add_text(p, key->from);
+    db_add_text(p, text);
+    store_call(s, &RELEASE_DELIVERY, p, on_released, (void (*)(void))cb, ctx);
 }

@@ -53,4 +53,10 @@ struct store_text_row {
 typedef void (*store_text_cb)(void *ctx, enum db_status st, const struct store_text_row *row);
 void store_delivery_show(struct store *s, const struct dm_key *key, store_text_cb cb, void *ctx);
 
+/* Let a row that was set aside be claimed like any other again, at once. */
+enum store_release { STORE_RELEASE_NO_ROW, STORE_RELEASE_NOT_SET_ASIDE, STORE_RELEASED };
+typedef void (*store_release_cb)(void *ctx, enum db_status st, enum store_release verdict);
+void store_delivery_release(struct store *s, const struct dm_key *key, store_release_cb cb,
+                            void *ctx);
+
 #endif

@@ -61,6 +61,7 @@ struct wait {
     bool done;
     enum db_status st;
     bool found;
+    enum store_release release;
     json_t *json;
 };
 
@@ -112,6 +113,39 @@ static void on_delivery_row(void *ctx, enum db_status st, const struct store_tex
     for (size_t i = 0; i < row->n; i++)
         json_object_set_new(w->json, row->names[i],
                             row->values[i] ? json_string(row->values[i]) : json_null());
+}
+
+static void on_delivery_released(void *ctx, enum db_status st, enum store_release verdict)
+{
+    struct wait *w = ctx;
+    w->st = st;
+    w->release = verdict;
+    w->done = true;
+}
+
+int cmd_delivery_release(struct ctl *c)
+{
+    struct wait w = {0};
+    struct dm_key key;
+    if (!dm_key_parse(c->words[0], &key))
+        return ctl_fail(CTL_USAGE, "%s is not a message key (from|to|timeMs|nonce|type)",
+                        c->words[0]);
+    int code = ctl_store(c);
+    if (code != CTL_OK)
+        return code;
+    store_delivery_release(c->store, &key, on_delivery_released, &w);
+    (void)ctl_wait(c, &w.done, 0);
+    code = ctl_db_result(w.st);
+    if (code != CTL_OK)
+        return code;
+    if (w.release == STORE_RELEASE_NO_ROW)
+        return ctl_fail(CTL_REFUSED, "no delivery row for this message here");
+    bool released = w.release == STORE_RELEASED;
+    if (c->json)
+        ctl_print_json(json_pack("{s:b}", "released", released));
+    else
+        printf("%s\n", released ? "released: due at once" : "it is not set aside; nothing changed");
+    return CTL_OK;
 }
 
 int cmd_delivery_show(struct ctl *c)

@@ -92,6 +92,7 @@ int cmd_server_block(struct ctl *c);
 int cmd_server_unblock(struct ctl *c);
 int cmd_peers(struct ctl *c);
 int cmd_delivery_show(struct ctl *c);
+int cmd_delivery_release(struct ctl *c);
 int cmd_sync_mark_unsynced(struct ctl *c);
 int cmd_login(struct ctl *c);
 int cmd_send(struct ctl *c);

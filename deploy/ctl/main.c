@@ -53,6 +53,8 @@ static const struct command commands[] = {
      "other servers: how each process is connected, and what went wrong last", " ", 0, 0},
     {"delivery show", cmd_delivery_show, "MESSAGEKEY", "how far a message got (any of its keys)",
      " ", 1, 1},
+    {"delivery release", cmd_delivery_release, "MESSAGEKEY",
+     "let a delivery that was set aside (v_delivery_stuck) be tried again at once", " ", 1, 1},
     {"sync mark-unsynced", cmd_sync_mark_unsynced, "LOGIN | --all",
      "offer everything of a user, or of all users, to their second servers again", " all? ", 0, 1},
     {"login", cmd_login, "--key FILE --login LOGIN " SERVER,

@@ -373,3 +373,31 @@ BEGIN
     WHERE o.owner_login = x.owner_login AND o.primary_message_key = x.primary_message_key;
 END $$;
 COMMENT ON FUNCTION release_claims(text) IS 'Give back all that a process holds of delivery rows and outbox items.';
+
+-- An operator has looked at a row that was set aside: it is due at once, like any other. NULL = no such
+-- row, false = it was not set aside, and nothing was changed. A row that somebody works on stays his.
+CREATE OR REPLACE FUNCTION release_delivery(p_from text, p_key text) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint := now_ms();
+    d dm_delivery_state;
+BEGIN
+    SELECT * INTO d FROM dm_delivery_state x WHERE x.from_login = p_from AND x.outgoing_key = p_key
+    FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    IF d.state <> 'accepted' OR d.claims < 10 THEN
+        RETURN false;
+    END IF;
+    UPDATE dm_delivery_state x SET claims = 0
+    WHERE x.from_login = p_from AND x.outgoing_key = p_key AND x.lease_until_ms > v_now;
+    IF NOT FOUND THEN
+        UPDATE dm_delivery_state x SET claims = 0, lease_owner = NULL, lease_until_ms = NULL,
+            next_attempt_at_ms = LEAST(x.next_attempt_at_ms, v_now),
+            row_version = x.row_version + 1, updated_at_ms = v_now
+        WHERE x.from_login = p_from AND x.outgoing_key = p_key;
+    END IF;
+    RETURN true;
+END $$;
+COMMENT ON FUNCTION release_delivery(text, text) IS 'Operator: let a row that was set aside (v_delivery_stuck) be claimed like any other again.';

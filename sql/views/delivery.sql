@@ -65,3 +65,16 @@ COMMENT ON COLUMN v_delivery_summary.under_way IS 'Of the accepted: an attempt i
 COMMENT ON COLUMN v_delivery_summary.due IS 'Of the accepted: an attempt could be made now.';
 COMMENT ON COLUMN v_delivery_summary.oldest_due IS 'How long the oldest of these has been due; empty = none.';
 COMMENT ON COLUMN v_delivery_summary.oldest_accepted IS 'Age of the oldest that is accepted; empty = none.';
+
+CREATE OR REPLACE VIEW v_delivery_stuck AS
+SELECT from_login, to_login, outgoing_key, claims, attempt, lease, last_error, accepted_ago
+FROM v_delivery WHERE state = 'accepted' AND claims >= 10;
+COMMENT ON VIEW v_delivery_stuck IS 'Rows set aside: ten leases in a row ran out on them, so they may be what kills their worker. They come alone, once in ten minutes; shinectl delivery release KEY lets one go at once.';
+COMMENT ON COLUMN v_delivery_stuck.from_login IS 'Author.';
+COMMENT ON COLUMN v_delivery_stuck.to_login IS 'Recipient.';
+COMMENT ON COLUMN v_delivery_stuck.outgoing_key IS 'Key of the row.';
+COMMENT ON COLUMN v_delivery_stuck.claims IS 'Leases in a row that ran out.';
+COMMENT ON COLUMN v_delivery_stuck.attempt IS 'The attempt that is not made.';
+COMMENT ON COLUMN v_delivery_stuck.lease IS 'The last lease.';
+COMMENT ON COLUMN v_delivery_stuck.last_error IS 'Why the last attempt that ended brought nothing.';
+COMMENT ON COLUMN v_delivery_stuck.accepted_ago IS 'Time since acceptance.';

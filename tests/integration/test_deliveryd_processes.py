@@ -283,7 +283,9 @@ async def test_a_stop_waits_for_calls_that_end(home, scene):
         await eventually(lambda: "event=stopping" in home.log.read_text(), "the stop to begin")
         gamma.gate.set()
         await became(home, key, "delivered", 5)
-        assert home.stop_deliveryd(process)
+        await eventually(lambda: process.returncode is not None, "the stop to end", 20)
+        assert process.returncode == 0
+        home.deliveryds.remove(process)
 
 
 async def test_the_database_goes_away(home, scene):

@@ -1,6 +1,6 @@
 -- Claims: what is taken, in which order, and what it costs whatever else is stored.
 \ir support.psql
-SELECT plan(20);
+SELECT plan(25);
 SELECT make_users();
 
 CREATE FUNCTION buffers(q text) RETURNS bigint LANGUAGE plpgsql AS $$
@@ -46,6 +46,12 @@ SELECT is((SELECT claims FROM dm_delivery_state WHERE outgoing_key LIKE '%|43|9|
 UPDATE dm_delivery_state SET claims = 10, lease_until_ms = now_ms() - 1 WHERE outgoing_key LIKE '%|43|9|2';
 SELECT is(claimed(10), '', 'after ten in a row it is set aside');
 UPDATE dm_delivery_state SET lease_until_ms = now_ms() - 600001 WHERE outgoing_key LIKE '%|43|9|2';
+SELECT is((SELECT outgoing_key FROM v_delivery_stuck), 'alice|far|43|9|2', 'people see it');
+SELECT ok(release_delivery('alice', 'alice|far|1|1|2') IS NULL AND NOT release_delivery('alice', 'alice|far|42|9|2'), 'nothing to release');
+SELECT ok(release_delivery('alice', 'alice|far|43|9|2'), 'released');
+SELECT ok(NOT release_delivery('alice', 'alice|far|43|9|2'), 'once');
+SELECT is(claimed(10), '43', 'and claimed at once');
+UPDATE dm_delivery_state SET claims = 10, lease_until_ms = now_ms() - 600001 WHERE outgoing_key LIKE '%|43|9|2';
 SELECT rows_due(51, 51, 10000, 'x');
 SELECT is(claimed(10), '51', 'others go first');
 SELECT is(claimed(10), '43', 'then it comes alone, once in ten minutes');
