@@ -24,7 +24,7 @@ static const char schema[] =
     "CREATE FUNCTION get_history(text, text, integer, bigint, text, bigint)"
     "  RETURNS TABLE (ord integer) LANGUAGE plpgsql AS $$ BEGIN PERFORM raise_next(); END $$;"
     "CREATE FUNCTION finish_attempts(text, text, text[], text[], bigint[], bigint[], bigint[],"
-    "    integer[], text[], text[], bigint[])"
+    "    integer[], text[], text[], bigint[], bigint[])"
     "  RETURNS TABLE (ord integer) LANGUAGE plpgsql AS $$ BEGIN PERFORM raise_next(); END $$;";
 
 struct env {
