@@ -23,7 +23,7 @@ struct fake_server {
     char url[64];
     char login[64]; /* said in the answer to ServerHello */
     enum fake_hello hello;
-    bool pipelining; /* listed in that answer */
+    bool pipelining;       /* listed in that answer */
     json_t *hello_payload; /* of the last ServerHello received */
     unsigned accepted;     /* connections */
     struct fake_conn *conns;
