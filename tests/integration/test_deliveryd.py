@@ -58,7 +58,7 @@ async def test_the_hour(home, scene, net):
         called = {2: (gamma,), 3: (delta,), 4: (gamma, delta), 5: (delta, gamma)}
         for number, routes in called.items():
             scene.set_routes(*routes)
-            later(home, SLOTS[number] - 3000)
+            later(home, SLOTS[number] - 20000)
             await looked(scene)
             before = len(scene.said)
             assert home.delivery(key)["attempt_no"] == number

@@ -30,7 +30,7 @@ class Postgres:
         self,
         directory: Path,
         durable: bool = False,
-        max_connections: int = 200,
+        max_connections: int = 800,
         settings: Optional[List[str]] = None,
         tied: bool = True,
     ):
