@@ -2,11 +2,9 @@
  * Receipts, tombstones and the list of conversations through the store: bodies arrive as they are,
  * rows come back decoded. The rules themselves are tested in tests/sql.
  */
-#include "db/migrate.h"
 #include "store/conversations.h"
 #include "store/tombstones.h"
-#include "support_db.h"
-#include "support_pg.h"
+#include "support_store.h"
 #include "util/mem.h"
 
 #include <setjmp.h>
@@ -17,75 +15,31 @@
 
 #include <cmocka.h>
 
-struct env {
-    struct pg *pg;
-    uv_loop_t loop;
-    struct db_pool *pool;
-    struct store *store;
-    int pending; /* calls without an answer */
-};
-
 static int setup(void **state)
 {
-    struct env *e = xnew(struct env);
-    *e = (struct env){.pg = pg_new(NULL)};
-    for (size_t i = 0; i < sql_files_count; i++)
-        pg_exec(e->pg, sql_files[i].text);
-    pg_exec(e->pg, "SELECT add_user('home', l, 'key', NULL, NULL, 'local', '{home}', "
-                   "'{wss://home/ws}') FROM unnest('{ann,ben}'::text[]) l");
-    pg_exec(e->pg, "SELECT add_user('home', 'far', 'key', NULL, NULL, 'partner', '{x,y}', "
-                   "'{wss://x/ws,wss://y/ws}')");
-    assert_int_equal(uv_loop_init(&e->loop), 0);
-    e->pool = db_pool_new(&e->loop, pg_conninfo(e->pg), "test_store_deletes", 2);
-    e->store = store_new(e->pool,
-                         &(struct store_identity){.server_login = "home", .process_id = "p1"}, 50);
-    assert_true(run_until_ready(&e->loop, e->pool));
-    *state = e;
+    (void)store_fixture_setup(state);
+    store_fixture_add_user(*state, "ann", "local", "{home}", "{wss://home/ws}");
+    store_fixture_add_user(*state, "ben", "local", "{home}", "{wss://home/ws}");
+    store_fixture_add_user(*state, "far", "partner", "{x,y}", "{wss://x/ws,wss://y/ws}");
     return 0;
-}
-
-static int teardown(void **state)
-{
-    struct env *e = *state;
-    close_pool_and_loop(e->pool, &e->loop);
-    store_free(e->store);
-    pg_free(e->pg);
-    free(e);
-    return 0;
-}
-
-static bool all_answered(void *ctx)
-{
-    return ((struct env *)ctx)->pending == 0;
-}
-
-static void wait_for_all(struct env *e)
-{
-    assert_true(run_until(&e->loop, all_answered, e));
 }
 
 static void fill(struct store_copy *c, enum dm_type type, const char *from, const char *to,
                  int64_t time_ms, uint32_t nonce, const uint8_t *body, size_t n)
 {
-    *c = (struct store_copy){
-        .c = {.type = type, .time_ms = time_ms, .nonce = nonce, .body = body, .body_len = n},
-        .blob = body,
-        .blob_len = n};
-    (void)snprintf(c->c.from, sizeof c->c.from, "%s", from);
-    (void)snprintf(c->c.to, sizeof c->c.to, "%s", to);
-    dm_sha256(c->blob, c->blob_len, c->sha256);
+    store_copy_fill(c, type, from, to, time_ms, nonce, body, n);
+    c->c.body = body;
+    c->c.body_len = n;
 }
 
 /* --- pairs: texts and receipts --- */
 
 static void pair_done(struct store_pair *p, enum db_status st)
 {
-    struct env *e = p->ctx;
-    assert_int_equal(st, DB_OK);
-    e->pending--;
+    store_fixture_answered(p->ctx, st);
 }
 
-static void submit_pair(struct env *e, struct store_pair *p)
+static void submit_pair(struct store_fixture *e, struct store_pair *p)
 {
     p->done = pair_done;
     p->ctx = e;
@@ -95,8 +49,8 @@ static void submit_pair(struct env *e, struct store_pair *p)
     store_accept_pair(e->store, p);
 }
 
-static void send_text(struct env *e, struct store_pair *p, const char *from, const char *to,
-                      int64_t time_ms, uint32_t nonce)
+static void send_text(struct store_fixture *e, struct store_pair *p, const char *from,
+                      const char *to, int64_t time_ms, uint32_t nonce)
 {
     static const uint8_t text[] = "text";
     *p = (struct store_pair){0};
@@ -112,10 +66,10 @@ struct tombstone_case {
 
 static void tombstone_done(struct store_tombstone *t, enum db_status st)
 {
-    pair_done(&(struct store_pair){.ctx = t->ctx}, st);
+    store_fixture_answered(t->ctx, st);
 }
 
-static void submit_tombstone(struct env *e, struct tombstone_case *c, enum dm_type type,
+static void submit_tombstone(struct store_fixture *e, struct tombstone_case *c, enum dm_type type,
                              const char *from, const char *to, uint32_t nonce, size_t n)
 {
     c->t = (struct store_tombstone){.max_future_ms = 900000, .done = tombstone_done, .ctx = e};
@@ -125,14 +79,15 @@ static void submit_tombstone(struct env *e, struct tombstone_case *c, enum dm_ty
     store_apply_tombstone(e->store, &c->t);
 }
 
-static void delete_message(struct env *e, struct tombstone_case *c, enum dm_type type,
+static void delete_message(struct store_fixture *e, struct tombstone_case *c, enum dm_type type,
                            const char *from, const char *to, const struct dm_delete *d)
 {
     submit_tombstone(e, c, type, from, to, d->ref_nonce, dm_delete_body(d, c->body));
 }
 
-static void delete_conversation(struct env *e, struct tombstone_case *c, enum dm_type type,
-                                const char *from, const char *to, int64_t until_ms)
+static void delete_conversation(struct store_fixture *e, struct tombstone_case *c,
+                                enum dm_type type, const char *from, const char *to,
+                                int64_t until_ms)
 {
     size_t n = dm_clear_body(&(struct dm_clear){.until_time_ms = until_ms}, c->body);
     submit_tombstone(e, c, type, from, to, 1, n);
@@ -141,7 +96,7 @@ static void delete_conversation(struct env *e, struct tombstone_case *c, enum dm
 /* A text and its receipt, in one statement: both find each other. */
 static void test_receipt(void **state)
 {
-    struct env *e = *state;
+    struct store_fixture *e = *state;
     uint8_t body[2][DM_RECEIPT_BODY];
     struct store_pair text, receipt = {0};
     for (int64_t i = 0; i < 2; i++)
@@ -154,7 +109,7 @@ static void test_receipt(void **state)
     fill(&receipt.out, DM_RECEIPT_OUT, "ben", "ann", 2500, 2, body[1], sizeof body[1]);
     receipt.from_server = true; /* its copies differ */
     submit_pair(e, &receipt);
-    wait_for_all(e);
+    store_fixture_wait_all(e);
     assert_int_equal(text.verdict, STORE_OK);
     assert_int_equal(receipt.verdict, STORE_OK);
     assert_int_equal(receipt.state, DM_STATE_DELIVERED);
@@ -169,16 +124,16 @@ static void test_receipt(void **state)
 
 static void test_delete_message(void **state)
 {
-    struct env *e = *state;
+    struct store_fixture *e = *state;
     struct store_pair text[2];
     struct tombstone_case own, both;
     send_text(e, &text[0], "ann", "far", 3000, 7);
-    wait_for_all(e);
+    store_fixture_wait_all(e);
     assert_true(text[0].attempt);
 
     struct dm_delete d = {.ref_time_ms = 3000, .ref_nonce = 7};
     delete_message(e, &own, DM_DELETE_OWN, "ann", "far", &d);
-    wait_for_all(e);
+    store_fixture_wait_all(e);
     assert_int_equal(own.t.verdict, STORE_OK);
     assert_true(own.t.from.pts > 0);
     assert_false(own.t.attempt);
@@ -187,7 +142,7 @@ static void test_delete_message(void **state)
                      1);
 
     delete_message(e, &both, DM_DELETE_BOTH, "ann", "far", &d);
-    wait_for_all(e);
+    store_fixture_wait_all(e);
     assert_int_equal(both.t.verdict, STORE_OK);
     assert_int_equal(both.t.state, DM_STATE_ACCEPTED);
     assert_true(both.t.attempt);
@@ -201,14 +156,14 @@ static void test_delete_message(void **state)
                      0);
 
     send_text(e, &text[1], "ann", "far", 3000, 7);
-    wait_for_all(e);
+    store_fixture_wait_all(e);
     assert_int_equal(text[1].verdict, STORE_DELETED);
     /* The other direction has the same numbers and is another text. */
     send_text(e, &text[1], "ann", "ben", 3000, 7);
-    wait_for_all(e);
+    store_fixture_wait_all(e);
     d.by_to = true;
     delete_message(e, &own, DM_DELETE_OWN, "ben", "ann", &d);
-    wait_for_all(e);
+    store_fixture_wait_all(e);
     assert_int_equal(pg_query_int(e->pg, "SELECT count(*) FROM signed_messages WHERE base_key = "
                                          "'ann|ben|3000|7'"),
                      1);
@@ -216,12 +171,12 @@ static void test_delete_message(void **state)
 
 static void test_refusals(void **state)
 {
-    struct env *e = *state;
+    struct store_fixture *e = *state;
     struct tombstone_case unserved, unknown, ahead;
     delete_conversation(e, &unserved, DM_CLEAR_OWN, "far", "ann", 1);
     delete_conversation(e, &unknown, DM_CLEAR_BOTH, "ann", "nobody", 1);
     delete_conversation(e, &ahead, DM_CLEAR_BOTH, "ann", "ben", DM_INT_MAX);
-    wait_for_all(e);
+    store_fixture_wait_all(e);
     assert_int_equal(unserved.t.verdict, STORE_NOT_SERVED);
     assert_int_equal(unknown.t.verdict, STORE_UNKNOWN_USER);
     assert_int_equal(ahead.t.verdict, STORE_TIME_AHEAD);
@@ -230,7 +185,7 @@ static void test_refusals(void **state)
 /* --- conversations --- */
 
 struct listed {
-    struct env *env;
+    struct store_fixture *env;
     size_t n;
     bool more;
     char with[2][DM_LOGIN_MAX + 1], key[2][DM_MESSAGE_KEY_MAX];
@@ -241,7 +196,6 @@ static void on_list(void *ctx, enum db_status st, const struct store_conversatio
                     bool more)
 {
     struct listed *l = ctx;
-    assert_int_equal(st, DB_OK);
     l->n = n;
     l->more = more;
     for (size_t i = 0; i < n && i < 2; i++) {
@@ -251,10 +205,11 @@ static void on_list(void *ctx, enum db_status st, const struct store_conversatio
         l->unread[i] = rows[i].unread;
         l->read[i] = rows[i].last_read_at_ms;
     }
-    l->env->pending--;
+    store_fixture_answered(l->env, st);
 }
 
-static void list(struct env *e, struct listed *l, unsigned limit, int64_t time_ms, const char *with)
+static void list(struct store_fixture *e, struct listed *l, unsigned limit, int64_t time_ms,
+                 const char *with)
 {
     *l = (struct listed){.env = e};
     e->pending++;
@@ -265,14 +220,13 @@ static void list(struct env *e, struct listed *l, unsigned limit, int64_t time_m
                                                                  .before_with = with,
                                                                  .max_blob_bytes = 1000},
                              on_list, l);
-    wait_for_all(e);
+    store_fixture_wait_all(e);
 }
 
 static void test_conversations(void **state)
 {
-    struct env *e = *state;
-    pg_exec(e->pg, "SELECT add_user('home', 'cat', 'key', NULL, NULL, 'local', '{home}', "
-                   "'{wss://home/ws}')");
+    struct store_fixture *e = *state;
+    store_fixture_add_user(e, "cat", "local", "{home}", "{wss://home/ws}");
     struct listed l;
     list(e, &l, 10, -1, NULL);
     assert_int_equal(l.n, 0);
@@ -281,7 +235,7 @@ static void test_conversations(void **state)
     send_text(e, &text[0], "ann", "cat", 100, 1);
     send_text(e, &text[1], "ben", "cat", 200, 1);
     send_text(e, &text[2], "cat", "ann", 300, 1);
-    wait_for_all(e);
+    store_fixture_wait_all(e);
     list(e, &l, 1, -1, NULL);
     assert_int_equal(l.n, 1);
     assert_true(l.more);
@@ -297,7 +251,7 @@ static void test_conversations(void **state)
 
     struct tombstone_case clear;
     delete_conversation(e, &clear, DM_CLEAR_OWN, "cat", "ann", 300);
-    wait_for_all(e);
+    store_fixture_wait_all(e);
     list(e, &l, 10, -1, NULL);
     assert_int_equal(l.n, 1);
     assert_string_equal(l.with[0], "ben");
@@ -311,5 +265,5 @@ int main(void)
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_conversations),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, store_fixture_teardown);
 }

@@ -3,8 +3,7 @@
  * that raise what the test asks for.
  */
 #include "store/delivery.h"
-#include "support_db.h"
-#include "support_pg.h"
+#include "support_store.h"
 #include "util/log.h"
 #include "util/mem.h"
 
@@ -28,41 +27,16 @@ static const char schema[] =
     "  RETURNS TABLE (ord integer) LANGUAGE plpgsql AS $$ BEGIN PERFORM raise_next(); END $$;";
 
 struct env {
-    struct pg *pg;
-    uv_loop_t loop;
-    struct db_pool *pool;
-    struct store *store;
-    unsigned calls;
-    enum db_status st;
+    struct store_fixture f;
+    struct store_answer a;
 };
 
 static int setup(void **state)
 {
     struct env *e = xnew(struct env);
-    e->pg = pg_new(NULL);
-    pg_exec(e->pg, schema);
-    assert_int_equal(uv_loop_init(&e->loop), 0);
-    e->pool = db_pool_new(&e->loop, pg_conninfo(e->pg), "test_store_errors", 1);
-    e->store = store_new(e->pool,
-                         &(struct store_identity){.server_login = "home", .process_id = "p1"}, 50);
-    assert_true(run_until_ready(&e->loop, e->pool));
+    store_fixture_open(&e->f, schema, 1);
     *state = e;
     return 0;
-}
-
-static int teardown(void **state)
-{
-    struct env *e = *state;
-    close_pool_and_loop(e->pool, &e->loop);
-    store_free(e->store);
-    pg_free(e->pg);
-    free(e);
-    return 0;
-}
-
-static bool was_called(void *ctx)
-{
-    return ((struct env *)ctx)->calls > 0;
 }
 
 static void on_history(void *ctx, enum db_status st, const struct store_history_item *rows,
@@ -72,23 +46,21 @@ static void on_history(void *ctx, enum db_status st, const struct store_history_
     (void)rows;
     assert_int_equal(n, 0);
     assert_false(has_more);
-    e->calls++;
-    e->st = st;
+    store_answer_note(&e->a, st);
 }
 
 static void on_finished(struct store_finish *f, enum db_status st)
 {
     struct env *e = f->ctx;
-    e->calls++;
-    e->st = st;
+    store_answer_note(&e->a, st);
 }
 
 static void raise_next(struct env *e, const char *sqlstate)
 {
     char sql[64];
     (void)snprintf(sql, sizeof sql, "UPDATE next_error SET state = '%s'", sqlstate);
-    pg_exec(e->pg, sql);
-    e->calls = 0;
+    pg_exec(e->f.pg, sql);
+    e->a.calls = 0;
 }
 
 static enum db_status status_of_call(struct env *e, const char *sqlstate)
@@ -96,9 +68,9 @@ static enum db_status status_of_call(struct env *e, const char *sqlstate)
     raise_next(e, sqlstate);
     const struct store_history_query q = {
         .owner = "alice", .with = "bob", .limit = 1, .before_time_ms = -1, .max_blob_bytes = 1};
-    store_history(e->store, &q, on_history, e);
-    assert_true(run_until(&e->loop, was_called, e));
-    return e->st;
+    store_history(e->f.store, &q, on_history, e);
+    assert_true(run_until(&e->f.loop, store_answer_came, &e->a));
+    return e->a.st;
 }
 
 static enum db_status status_of_grouped(struct env *e, const char *sqlstate)
@@ -110,9 +82,9 @@ static enum db_status status_of_grouped(struct env *e, const char *sqlstate)
                              .error = "",
                              .done = on_finished,
                              .ctx = e};
-    store_finish_attempt(e->store, &f);
-    assert_true(run_until(&e->loop, was_called, e));
-    return e->st;
+    store_finish_attempt(e->f.store, &f);
+    assert_true(run_until(&e->f.loop, store_answer_came, &e->a));
+    return e->a.st;
 }
 
 static void test_errors_that_pass(void **state)
@@ -138,8 +110,8 @@ int main(void)
 {
     log_setup("test", LOG_FORMAT_LOGFMT, LOG_LEVEL_ERROR);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_errors_that_pass, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_errors_that_stay, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_errors_that_pass, setup, store_fixture_teardown),
+        cmocka_unit_test_setup_teardown(test_errors_that_stay, setup, store_fixture_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,10 +3,8 @@
  * comes back is decoded. The rules themselves are tested in tests/sql.
  */
 #include "db/listen.h"
-#include "db/migrate.h"
 #include "store/lookups.h"
-#include "support_db.h"
-#include "support_pg.h"
+#include "support_store.h"
 #include "util/mem.h"
 
 #include <setjmp.h>
@@ -17,43 +15,10 @@
 
 #include <cmocka.h>
 
-struct env {
-    struct pg *pg;
-    uv_loop_t loop;
-    struct db_pool *pool;
-    struct store *store;
-};
-
-static int setup(void **state)
-{
-    struct env *e = xnew(struct env);
-    e->pg = pg_new(NULL);
-    for (size_t i = 0; i < sql_files_count; i++)
-        pg_exec(e->pg, sql_files[i].text);
-    assert_int_equal(uv_loop_init(&e->loop), 0);
-    e->pool = db_pool_new(&e->loop, pg_conninfo(e->pg), "test_store", 2);
-    e->store = store_new(e->pool,
-                         &(struct store_identity){.server_login = "home", .process_id = "p1"}, 50);
-    assert_true(run_until_ready(&e->loop, e->pool));
-    *state = e;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct env *e = *state;
-    close_pool_and_loop(e->pool, &e->loop);
-    store_free(e->store);
-    pg_free(e->pg);
-    free(e);
-    return 0;
-}
-
 /* --- waiting for one callback --- */
 
 struct seen {
-    int calls;
-    enum db_status st;
+    struct store_answer a;
     int verdict;
     bool changed;
     struct store_published published;
@@ -63,39 +28,24 @@ struct seen {
     uint8_t keys[2][DM_KEY_BYTES];
 };
 
-static bool was_called(void *ctx)
-{
-    return ((struct seen *)ctx)->calls > 0;
-}
-
-static void wait_for(struct env *e, struct seen *s)
-{
-    assert_int_equal(s->calls, 0); /* never synchronous */
-    assert_true(run_until(&e->loop, was_called, s));
-    assert_int_equal(s->st, DB_OK);
-}
-
 static void on_added(void *ctx, enum db_status st, enum store_add v)
 {
     struct seen *s = ctx;
-    s->calls++;
-    s->st = st;
+    store_answer_note(&s->a, st);
     s->verdict = (int)v;
 }
 
 static void on_published(void *ctx, enum db_status st, const struct store_published *r)
 {
     struct seen *s = ctx;
-    s->calls++;
-    s->st = st;
+    store_answer_note(&s->a, st);
     s->published = *r;
 }
 
 static void on_imported(void *ctx, enum db_status st, enum store_import v, bool changed)
 {
     struct seen *s = ctx;
-    s->calls++;
-    s->st = st;
+    store_answer_note(&s->a, st);
     s->verdict = (int)v;
     s->changed = changed;
 }
@@ -103,8 +53,7 @@ static void on_imported(void *ctx, enum db_status st, enum store_import v, bool 
 static void on_user(void *ctx, enum db_status st, const struct store_user *u)
 {
     struct seen *s = ctx;
-    s->calls++;
-    s->st = st;
+    store_answer_note(&s->a, st);
     assert_non_null(u);
     s->user = *u;
     (void)snprintf(s->enc_key, sizeof s->enc_key, "%s", u->enc_key ? u->enc_key : "");
@@ -115,8 +64,7 @@ static void on_user(void *ctx, enum db_status st, const struct store_user *u)
 static void on_keys(void *ctx, enum db_status st, const uint8_t (*keys)[DM_KEY_BYTES], size_t n)
 {
     struct seen *s = ctx;
-    s->calls++;
-    s->st = st;
+    store_answer_note(&s->a, st);
     s->n_keys = n;
     for (size_t i = 0; i < n && i < 2; i++)
         memcpy(s->keys[i], keys[i], DM_KEY_BYTES);
@@ -125,15 +73,13 @@ static void on_keys(void *ctx, enum db_status st, const uint8_t (*keys)[DM_KEY_B
 static void on_done(void *ctx, enum db_status st)
 {
     struct seen *s = ctx;
-    s->calls++;
-    s->st = st;
+    store_answer_note(&s->a, st);
 }
 
 static void on_notify(void *ctx, const char *payload)
 {
     struct seen *s = ctx;
-    s->calls++;
-    s->st = DB_OK;
+    store_answer_note(&s->a, DB_OK);
     (void)snprintf(s->payload, sizeof s->payload, "%s", payload ? payload : "connected");
 }
 
@@ -150,27 +96,27 @@ static struct store_user uma(const char *one, const char *two)
     return u;
 }
 
-static void add(struct env *e, const struct store_user *u)
+static void add(struct store_fixture *e, const struct store_user *u)
 {
     struct seen s = {0};
     store_add_user(e->store, u, on_added, &s);
-    wait_for(e, &s);
+    store_fixture_wait(e, &s.a);
 }
 
-static struct seen get(struct env *e)
+static struct seen get(struct store_fixture *e)
 {
     struct seen s = {0};
     store_get_user(e->store, "uma", on_user, &s);
-    wait_for(e, &s);
+    store_fixture_wait(e, &s.a);
     return s;
 }
 
-static struct store_published publish(struct env *e, const struct store_user *u,
+static struct store_published publish(struct store_fixture *e, const struct store_user *u,
                                       const struct store_profile *p, int64_t max_future_ms)
 {
     struct seen s = {0};
     store_publish_profile(e->store, u, p, max_future_ms, on_published, &s);
-    wait_for(e, &s);
+    store_fixture_wait(e, &s.a);
     return s.published;
 }
 
@@ -178,7 +124,7 @@ static struct store_published publish(struct env *e, const struct store_user *u,
 
 static void a_profile_is_kept_with_all_it_says(void **state)
 {
-    struct env *e = *state;
+    struct store_fixture *e = *state;
     struct store_user u = uma("home", "second");
     struct store_profile p = {
         .time_ms = 5, .record = "{\"as\":\"sent\"}", .enc_key = "K", .enc_key_sig = "S"};
@@ -209,12 +155,12 @@ static void a_profile_is_kept_with_all_it_says(void **state)
 
 static void a_record_may_bring_one(void **state)
 {
-    struct env *e = *state;
+    struct store_fixture *e = *state;
     struct seen s = {0};
     struct store_user u = uma("far", NULL);
     u.source = "partner";
     store_import_user(e->store, &u, NULL, "far", on_imported, &s);
-    wait_for(e, &s);
+    store_fixture_wait(e, &s.a);
     assert_int_equal(STORE_IMPORT_KEPT, s.verdict);
     assert_true(s.changed);
     assert_string_equal("", get(e).profile);
@@ -224,45 +170,45 @@ static void a_record_may_bring_one(void **state)
     moved.source = "provisional"; /* who tells it does not matter */
     s = (struct seen){0};
     store_import_user(e->store, &moved, &p, "stranger", on_imported, &s);
-    wait_for(e, &s);
+    store_fixture_wait(e, &s.a);
     assert_int_equal(STORE_IMPORT_KEPT, s.verdict);
     assert_true(s.changed);
     assert_string_equal("R", get(e).profile);
     s = (struct seen){0};
     store_import_user(e->store, &moved, &p, "stranger", on_imported, &s);
-    wait_for(e, &s);
+    store_fixture_wait(e, &s.a);
     assert_false(s.changed);
 }
 
 static void earlier_keys_are_told(void **state)
 {
-    struct env *e = *state;
+    struct store_fixture *e = *state;
     struct seen s = {0};
     struct store_user u = uma("s", NULL);
     u.source = "provisional";
     store_import_user(e->store, &u, NULL, "s", on_imported, &s);
-    wait_for(e, &s);
+    store_fixture_wait(e, &s.a);
     pg_exec(e->pg, "UPDATE user_keys SET from_ms = from_ms - 1000");
     memset(u.client_key, 8, sizeof u.client_key);
     u.source = "partner";
     s = (struct seen){0};
     store_import_user(e->store, &u, NULL, "p", on_imported, &s);
-    wait_for(e, &s);
+    store_fixture_wait(e, &s.a);
     s = (struct seen){0};
     store_get_keys(e->store, "uma", on_keys, &s);
-    wait_for(e, &s);
+    store_fixture_wait(e, &s.a);
     assert_int_equal(2, s.n_keys);
     assert_int_equal(8, s.keys[0][0]);
     assert_int_equal(7, s.keys[1][31]);
     s = (struct seen){0};
     store_get_keys(e->store, "nobody", on_keys, &s);
-    wait_for(e, &s);
+    store_fixture_wait(e, &s.a);
     assert_int_equal(0, s.n_keys);
 }
 
 static void a_confirmed_record_is_young(void **state)
 {
-    struct env *e = *state;
+    struct store_fixture *e = *state;
     struct store_user u = uma("home", NULL);
     add(e, &u);
     pg_exec(e->pg, "UPDATE users SET refreshed_at_ms = refreshed_at_ms - 1000000");
@@ -276,27 +222,27 @@ static void a_confirmed_record_is_young(void **state)
 
 static void every_process_hears_of_a_change(void **state)
 {
-    struct env *e = *state;
+    struct store_fixture *e = *state;
     struct seen told = {0}, heard = {0};
     struct db_listener *l =
         db_listen(&e->loop, pg_conninfo(e->pg), "shine_events", on_notify, &heard);
-    assert_true(run_until(&e->loop, was_called, &heard));
+    assert_true(run_until(&e->loop, store_answer_came, &heard.a));
     assert_string_equal("connected", heard.payload);
-    heard.calls = 0;
+    heard.a.calls = 0;
     store_tell_user_changed(e->store, "uma", on_done, &told);
-    wait_for(e, &told);
-    assert_true(run_until(&e->loop, was_called, &heard));
+    store_fixture_wait(e, &told.a);
+    assert_true(run_until(&e->loop, store_answer_came, &heard.a));
     assert_string_equal("~uma", heard.payload);
-    heard.calls = 0;
+    heard.a.calls = 0;
     store_tell_user_changed(e->store, "vera", NULL, NULL);
-    assert_true(run_until(&e->loop, was_called, &heard));
+    assert_true(run_until(&e->loop, store_answer_came, &heard.a));
     assert_string_equal("~vera", heard.payload);
     db_listener_close(l);
 }
 
 int main(void)
 {
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define T(name) cmocka_unit_test_setup_teardown(name, store_fixture_setup, store_fixture_teardown)
     const struct CMUnitTest tests[] = {
         T(a_profile_is_kept_with_all_it_says),
         T(a_record_may_bring_one),

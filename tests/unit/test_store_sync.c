@@ -1,13 +1,11 @@
 /*
- * Replication through the store: settings, pages and acknowledgements, pulled items, turns. What C
+ * Replication through the store: settings, pages and acknowledgements, pulled items, marks. What C
  * hands over arrives, what comes back is decoded; the rules themselves are tested in tests/sql.
  */
-#include "db/migrate.h"
 #include "store/sync.h"
 #include "store/tombstones.h"
 #include "store/turns.h"
-#include "support_db.h"
-#include "support_pg.h"
+#include "support_store.h"
 #include "util/mem.h"
 
 #include <setjmp.h>
@@ -21,14 +19,9 @@
 #define ROWS_MAX 4
 
 struct env {
-    struct pg *pg;
-    uv_loop_t loop;
-    struct db_pool *pool;
-    struct store *store;
-    int pending; /* calls without an answer */
+    struct store_fixture f;
 
     /* --- what came back last --- */
-    enum db_status st;
     enum store_pull_verdict verdict;
     size_t n;
     bool more, flag;
@@ -41,55 +34,18 @@ struct env {
     uint8_t sig[ROWS_MAX];
     struct store_marked marked;
     char last[DM_LOGIN_MAX + 1];
-    struct store_turn turn;
     struct store_delivery_status status[ROWS_MAX];
 };
 
 static int setup(void **state)
 {
     struct env *e = xnew(struct env);
-    e->pg = pg_new(NULL);
-    for (size_t i = 0; i < sql_files_count; i++)
-        pg_exec(e->pg, sql_files[i].text);
-    pg_exec(e->pg, "SELECT add_user('home', l, 'key', NULL, NULL, 'local', '{home,twin}', "
-                   "'{wss://home/ws,wss://twin/ws}') FROM unnest('{ann,ben}'::text[]) l");
-    pg_exec(e->pg, "SELECT add_user('home', 'far', 'key', NULL, NULL, 'partner', '{x}', "
-                   "'{wss://x/ws}')");
-    assert_int_equal(uv_loop_init(&e->loop), 0);
-    e->pool = db_pool_new(&e->loop, pg_conninfo(e->pg), "test_store_sync", 2);
-    e->store = store_new(e->pool,
-                         &(struct store_identity){.server_login = "home", .process_id = "p1"}, 50);
-    assert_true(run_until_ready(&e->loop, e->pool));
+    store_fixture_open(&e->f, NULL, 2);
+    store_fixture_add_user(&e->f, "ann", "local", "{home,twin}", "{wss://home/ws,wss://twin/ws}");
+    store_fixture_add_user(&e->f, "ben", "local", "{home,twin}", "{wss://home/ws,wss://twin/ws}");
+    store_fixture_add_user(&e->f, "far", "partner", "{x}", "{wss://x/ws}");
     *state = e;
     return 0;
-}
-
-static int teardown(void **state)
-{
-    struct env *e = *state;
-    close_pool_and_loop(e->pool, &e->loop);
-    store_free(e->store);
-    pg_free(e->pg);
-    free(e);
-    return 0;
-}
-
-static bool all_answered(void *ctx)
-{
-    return ((struct env *)ctx)->pending == 0;
-}
-
-static void wait_for_all(struct env *e)
-{
-    assert_int_not_equal(e->pending, 0); /* never synchronous */
-    assert_true(run_until(&e->loop, all_answered, e));
-    assert_int_equal(e->st, DB_OK);
-}
-
-static void answered(struct env *e, enum db_status st)
-{
-    e->st = st;
-    e->pending--;
 }
 
 #define COPY(out, text) ((void)snprintf(out, sizeof(out), "%s", (text) ? (text) : ""))
@@ -102,7 +58,7 @@ static void on_put(void *ctx, enum db_status st, const struct store_setting_resu
     assert_true(n <= ROWS_MAX);
     e->n = n;
     memcpy(e->put, rows, n * sizeof *rows);
-    answered(e, st);
+    store_fixture_answered(&e->f, st);
 }
 
 static void put(struct env *e, const char *login, const struct store_setting *s, size_t n,
@@ -114,9 +70,9 @@ static void put(struct env *e, const char *login, const struct store_setting *s,
                                    .source = source,
                                    .max_future_ms = 1000,
                                    .max_count = 2};
-    e->pending = 1;
-    store_put_settings(e->store, &p, on_put, e);
-    wait_for_all(e);
+    e->f.pending = 1;
+    store_put_settings(e->f.store, &p, on_put, e);
+    store_fixture_wait_all(&e->f);
 }
 
 static void on_settings(void *ctx, enum db_status st, const struct store_setting *rows, size_t n,
@@ -132,7 +88,7 @@ static void on_settings(void *ctx, enum db_status st, const struct store_setting
         e->time_ms[i] = rows[i].time_ms;
         e->sig[i] = rows[i].sig[DM_SIG_BYTES - 1];
     }
-    answered(e, st);
+    store_fixture_answered(&e->f, st);
 }
 
 static void test_settings(void **state)
@@ -155,17 +111,17 @@ static void test_settings(void **state)
     assert_int_equal(e->put[0].verdict, STORE_SETTING_NOT_SERVED);
 
     struct store_settings_query q = {.login = "ann", .after = "", .limit = 1, .max_bytes = 9};
-    e->pending = 1;
-    store_get_settings(e->store, &q, on_settings, e);
-    wait_for_all(e);
+    e->f.pending = 1;
+    store_get_settings(e->f.store, &q, on_settings, e);
+    store_fixture_wait_all(&e->f);
     assert_true(e->n == 1 && e->more && e->time_ms[0] == 5 && e->sig[0] == 7);
     assert_string_equal(e->name[0], "a");
     const char *names[] = {"b", "none"};
     q = (struct store_settings_query){
         .login = "ann", .names = names, .n_names = 2, .after = "", .limit = 9, .max_bytes = 9};
-    e->pending = 1;
-    store_get_settings(e->store, &q, on_settings, e);
-    wait_for_all(e);
+    e->f.pending = 1;
+    store_get_settings(e->f.store, &q, on_settings, e);
+    store_fixture_wait_all(&e->f);
     assert_true(e->n == 1 && !e->more);
     assert_string_equal(e->value[0], "\xc3\xa9\"\n");
 }
@@ -189,7 +145,7 @@ static void on_page(void *ctx, enum db_status st, enum store_pull_verdict verdic
             e->blob[b] = rows[i].blob[b][0];
         }
     }
-    answered(e, st);
+    store_fixture_answered(&e->f, st);
 }
 
 static void page(struct env *e, const char *owner, const char *caller, unsigned limit,
@@ -202,9 +158,9 @@ static void page(struct env *e, const char *owner, const char *caller, unsigned 
                            .max_bytes = STORE_SYNC_BYTES_MAX,
                            .acks = acks,
                            .n_acks = n_acks};
-    e->pending = 1;
-    store_sync_page(e->store, &p, on_page, e);
-    wait_for_all(e);
+    e->f.pending = 1;
+    store_sync_page(e->f.store, &p, on_page, e);
+    store_fixture_wait_all(&e->f);
 }
 
 static void on_settings_page(void *ctx, enum db_status st, enum store_pull_verdict verdict,
@@ -220,26 +176,19 @@ static void on_settings_page(void *ctx, enum db_status st, enum store_pull_verdi
         COPY(e->name[i], rows[i].setting.name);
         assert_true(rows[i].stored_at_ms > 0);
     }
-    answered(e, st);
+    store_fixture_answered(&e->f, st);
 }
 
 static void fill(struct store_copy *c, enum dm_type type, const char *from, const char *to,
                  int64_t time_ms, const uint8_t *blob)
 {
-    *c = (struct store_copy){.c = {.type = type, .time_ms = time_ms, .nonce = 1},
-                             .blob = blob,
-                             .blob_len = blob ? 1 : 0};
-    COPY(c->c.from, from);
-    COPY(c->c.to, to);
-    if (blob)
-        dm_sha256(blob, 1, c->sha256);
+    store_copy_fill(c, type, from, to, time_ms, 1, blob, blob ? 1 : 0);
 }
 
 static void pair_done(struct store_pair *p, enum db_status st)
 {
-    struct env *e = p->ctx;
     assert_int_equal(p->verdict, STORE_OK);
-    answered(e, st);
+    store_fixture_answered(p->ctx, st);
 }
 
 static void test_pages(void **state)
@@ -254,14 +203,14 @@ static void test_pages(void **state)
     assert_int_equal(e->verdict, STORE_PULL_NOT_SERVED);
 
     struct store_pair p[2] = {{.done = pair_done, .ctx = e}, {.done = pair_done, .ctx = e}};
-    e->pending = 2;
+    e->f.pending = 2;
     for (int i = 0; i < 2; i++) {
         fill(&p[i].in, DM_TEXT_IN, "ann", "far", 10 + i, in);
         fill(&p[i].out, DM_TEXT_OUT, "ann", "far", 10 + i, out);
         list_init(&p[i].item.link);
-        store_accept_pair(e->store, &p[i]);
+        store_accept_pair(e->f.store, &p[i]);
     }
-    wait_for_all(e);
+    store_fixture_wait_all(&e->f);
     page(e, "ann", "twin", 1, NULL, 0);
     assert_true(e->n == 1 && e->more && e->blobs[0] == 2);
     assert_memory_equal(e->blob, "io", 2);
@@ -279,17 +228,17 @@ static void test_pages(void **state)
                               .limit = 5,
                               .max_bytes = STORE_SYNC_BYTES_MAX};
     put(e, "ann", &(struct store_setting){.name = "s", .value = "v", .time_ms = 1}, 1, NULL);
-    e->pending = 1;
-    store_sync_settings_page(e->store, &pull, on_settings_page, e);
-    wait_for_all(e);
+    e->f.pending = 1;
+    store_sync_settings_page(e->f.store, &pull, on_settings_page, e);
+    store_fixture_wait_all(&e->f);
     assert_int_equal(e->n, 1);
     assert_string_equal(e->name[0], "s");
     COPY(id, e->id[0]);
     pull.acks = &acks[1];
     pull.n_acks = 1;
-    e->pending = 1;
-    store_sync_settings_page(e->store, &pull, on_settings_page, e);
-    wait_for_all(e);
+    e->f.pending = 1;
+    store_sync_settings_page(e->f.store, &pull, on_settings_page, e);
+    store_fixture_wait_all(&e->f);
     assert_int_equal(e->n, 0);
 }
 
@@ -298,13 +247,13 @@ static void test_pages(void **state)
 static void incoming_done(struct store_incoming *p, enum db_status st)
 {
     assert_int_equal(p->verdict, STORE_OK);
-    answered(p->ctx, st);
+    store_fixture_answered(p->ctx, st);
 }
 
 static void tombstone_done(struct store_tombstone *p, enum db_status st)
 {
     assert_int_equal(p->verdict, STORE_OK);
-    answered(p->ctx, st);
+    store_fixture_answered(p->ctx, st);
 }
 
 static void on_statuses(void *ctx, enum db_status st, const struct store_delivery_status *rows,
@@ -314,7 +263,7 @@ static void on_statuses(void *ctx, enum db_status st, const struct store_deliver
     assert_true(n <= ROWS_MAX);
     e->n = n;
     memcpy(e->status, rows, n * sizeof *rows);
-    answered(e, st);
+    store_fixture_answered(&e->f, st);
 }
 
 static void on_told(void *ctx, enum db_status st, const char *const *owners, size_t n)
@@ -322,7 +271,7 @@ static void on_told(void *ctx, enum db_status st, const char *const *owners, siz
     struct env *e = ctx;
     e->n = n;
     COPY(e->last, n > 0 ? owners[0] : NULL);
-    answered(e, st);
+    store_fixture_answered(&e->f, st);
 }
 
 static void test_pulled(void **state)
@@ -349,12 +298,12 @@ static void test_pulled(void **state)
     list_init(&alone.item.link);
     list_init(&incoming.item.link);
     list_init(&grave.item.link);
-    e->pending = 4;
-    store_pull_pair(e->store, &pair);
-    store_pull_pair(e->store, &alone);
-    store_pull_incoming(e->store, &incoming);
-    store_pull_tombstone(e->store, &grave);
-    wait_for_all(e);
+    e->f.pending = 4;
+    store_pull_pair(e->f.store, &pair);
+    store_pull_pair(e->f.store, &alone);
+    store_pull_incoming(e->f.store, &incoming);
+    store_pull_tombstone(e->f.store, &grave);
+    store_fixture_wait_all(&e->f);
     assert_true(pair.from.pts == 0 && incoming.to.pts == 0 && grave.from.pts == 0);
     assert_false(pair.attempt);
 
@@ -362,26 +311,26 @@ static void test_pulled(void **state)
     assert_true(dm_key_parse("ann|far|20|1|1", &keys[0]));
     assert_true(dm_key_parse("ann|far|21|1|2", &keys[1]));
     assert_true(dm_key_parse("ann|far|23|1|5", &keys[2]));
-    e->pending = 1;
-    store_delivery_statuses(e->store, keys, 3, on_statuses, e);
-    wait_for_all(e);
+    e->f.pending = 1;
+    store_delivery_statuses(e->f.store, keys, 3, on_statuses, e);
+    store_fixture_wait_all(&e->f);
     assert_int_equal(e->n, 3);
     assert_true(e->status[0].known && e->status[0].delivered); /* by proof */
     assert_true(!e->status[1].known && !e->status[2].known);   /* old history has no row */
 
     const char *owners[] = {"ben", "ann"};
-    e->pending = 1;
-    store_tell_history(e->store, owners, 2, on_told, e);
-    wait_for_all(e);
+    e->f.pending = 1;
+    store_tell_history(e->f.store, owners, 2, on_told, e);
+    store_fixture_wait_all(&e->f);
     assert_int_equal(e->n, 1);
     assert_string_equal(e->last, "ann");
-    e->pending = 1;
-    store_tell_history(e->store, NULL, 0, on_told, e);
-    wait_for_all(e);
+    e->f.pending = 1;
+    store_tell_history(e->f.store, NULL, 0, on_told, e);
+    store_fixture_wait_all(&e->f);
     assert_int_equal(e->n, 0);
 }
 
-/* --- turns and marks --- */
+/* --- marks --- */
 
 static void on_marked(void *ctx, enum db_status st, const struct store_marked *m)
 {
@@ -389,109 +338,36 @@ static void on_marked(void *ctx, enum db_status st, const struct store_marked *m
     e->marked = *m;
     e->flag = m->last != NULL;
     COPY(e->last, m->last);
-    answered(e, st);
-}
-
-static void on_ordered(void *ctx, enum db_status st, const char *last)
-{
-    struct env *e = ctx;
-    e->flag = last != NULL;
-    answered(e, st);
-}
-
-static void on_turns(void *ctx, enum db_status st, const struct store_turn *rows, size_t n)
-{
-    struct env *e = ctx;
-    e->n = n;
-    if (n > 0)
-        e->turn = rows[0];
-    answered(e, st);
-}
-
-static void on_renewed(void *ctx, enum db_status st, bool held)
-{
-    struct env *e = ctx;
-    e->flag = held;
-    answered(e, st);
-}
-
-static void on_ended(void *ctx, enum db_status st)
-{
-    answered(ctx, st);
-}
-
-static void claim(struct env *e, const char *skip)
-{
-    e->pending = 1;
-    store_claim_turns(e->store, &skip, skip ? 1 : 0, 5, 60000, on_turns, e);
-    wait_for_all(e);
-}
-
-static void test_turns(void **state)
-{
-    struct env *e = *state;
-    e->pending = 1;
-    store_order_turns(e->store, NULL, "", on_ordered, e);
-    wait_for_all(e);
-    assert_false(e->flag);
-    claim(e, "twin");
-    assert_int_equal(e->n, 0);
-    claim(e, NULL);
-    assert_int_equal(e->n, 1); /* one owner of a server at a time */
-    assert_string_equal(e->turn.server.login, "twin");
-    assert_string_equal(e->turn.server.url, "wss://twin/ws");
-    struct store_turn turn = e->turn, nobodys = {.owner = "ben", .server = turn.server};
-    e->pending = 1;
-    store_renew_turn(e->store, &turn, 60000, on_renewed, e);
-    wait_for_all(e);
-    assert_true(e->flag);
-    (void)snprintf(nobodys.owner, sizeof nobodys.owner, "%s",
-                   strcmp(turn.owner, "ann") == 0 ? "ben" : "ann");
-    e->pending = 1;
-    store_renew_turn(e->store, &nobodys, 60000, on_renewed, e);
-    wait_for_all(e);
-    assert_false(e->flag);
-    const char *id = "x", *reason = "BAD";
-    e->pending = 1;
-    store_note_rejects(e->store, &turn, &id, &reason, 1, on_ended, e);
-    wait_for_all(e);
-    struct store_turn_end end = {.moved = 3, .result = "equal", .next_ms = 60000};
-    e->pending = 1;
-    store_finish_turn(e->store, &turn, &end, on_ended, e);
-    wait_for_all(e);
-    e->pending = 1;
-    store_renew_turn(e->store, &turn, 60000, on_renewed, e);
-    wait_for_all(e);
-    assert_false(e->flag);
-    claim(e, NULL);
-    assert_string_equal(e->turn.owner, nobodys.owner); /* the other one's turn */
+    store_fixture_answered(&e->f, st);
 }
 
 static void test_marks(void **state)
 {
     struct env *e = *state;
     put(e, "ben", &(struct store_setting){.name = "s", .value = "v", .time_ms = 1}, 1, "twin");
-    e->pending = 1;
-    store_mark_unsynced(e->store, "ben", on_marked, e);
-    wait_for_all(e);
+    e->f.pending = 1;
+    store_mark_unsynced(e->f.store, "ben", on_marked, e);
+    store_fixture_wait_all(&e->f);
     assert_true(e->marked.settings == 1 && e->marked.dms == 0 && !e->flag);
-    e->pending = 1;
-    store_mark_all_unsynced(e->store, "", 1, on_marked, e);
-    wait_for_all(e);
+    e->f.pending = 1;
+    store_mark_all_unsynced(e->f.store, "", 1, on_marked, e);
+    store_fixture_wait_all(&e->f);
     assert_true(e->marked.users == 1 && e->flag);
     assert_string_equal(e->last, "ann");
-    e->pending = 1;
-    store_mark_all_unsynced(e->store, "ann", 5, on_marked, e);
-    wait_for_all(e);
+    e->f.pending = 1;
+    store_mark_all_unsynced(e->f.store, "ann", 5, on_marked, e);
+    store_fixture_wait_all(&e->f);
     assert_true(e->marked.users == 1 && e->marked.settings == 1 && !e->flag);
 }
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, store_fixture_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_settings), TEST(test_pages), TEST(test_pulled),
-        TEST(test_turns),    TEST(test_marks),
+        TEST(test_settings),
+        TEST(test_pages),
+        TEST(test_pulled),
+        TEST(test_marks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
