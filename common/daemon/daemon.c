@@ -137,8 +137,12 @@ static void close_handle(uv_handle_t *h)
 static void leave_loop(void *ctx)
 {
     struct daemon *d = ctx;
-    for (int i = 0; i < DAEMON_SIGNALS; i++)
+    for (int i = 0; i < DAEMON_SIGNALS; i++) {
         close_handle((uv_handle_t *)&d->core->signals[i]);
+        /* Closing gave it its default action back: one more SIGTERM would kill a process that is
+         * ending in good order, and spoil its exit status. */
+        (void)signal(signal_numbers[i], SIG_IGN);
+    }
     close_handle((uv_handle_t *)&d->core->timer);
     close_handle((uv_handle_t *)&d->core->check_timer);
     admin_close(d->core->admin);

@@ -160,3 +160,17 @@ async def test_a_client_that_does_not_read_is_let_go(alpha, net):
 def connected(server, session_id):
     query = "SELECT connected_to FROM active_sessions WHERE session_id = %s"
     return server.value(query, [session_id])
+
+
+async def test_one_more_sigterm_does_not_spoil_the_end(world):
+    """Whoever stops it may ask again at any moment, until the process is gone."""
+    server = world.server("asked_again", start=False)
+    for _ in range(3):
+        daemons = [server.start_deliveryd(), server.start_deliveryd()]
+        await eventually(lambda: len(server.rows("SELECT 1 FROM processes")) == 2, "their rows")
+        while any(d.returncode is None for d in daemons):
+            for d in daemons:
+                d.signal(signal.SIGTERM)
+            await asyncio.sleep(0)
+        assert [d.returncode for d in daemons] == [0, 0]
+    assert server.stop()
