@@ -19,7 +19,9 @@
 #include "util/map.h"
 #include "util/mem.h"
 
-#define FIRST_RETRY_MS 50 /* until the table was read once: no server is believed before */
+/* Until the table was read once, when no server is believed: soon, while the database is not there;
+ * later, if it refuses (a schema that does not fit). */
+enum { FIRST_RETRY_MS = 50, REFUSED_RETRY_MS = 1000 };
 
 struct partners {
     struct store *store;
@@ -136,7 +138,8 @@ static void on_rows(void *ctx, enum db_status st, const struct store_partner *ro
         }
         p->loaded = true;
     }
-    uint32_t wait_ms = p->loaded ? p->refresh_ms : FIRST_RETRY_MS;
+    uint32_t first_ms = st == DB_ERROR ? REFUSED_RETRY_MS : FIRST_RETRY_MS;
+    uint32_t wait_ms = p->loaded ? p->refresh_ms : first_ms;
     if (p->again)
         wait_ms = 0;
     p->again = false;
