@@ -123,14 +123,20 @@ static void on_delivery_released(void *ctx, enum db_status st, enum store_releas
     w->done = true;
 }
 
+/* The message key of a command line, and the database. CTL_OK, or an exit code after a message. */
+static int key_and_store(struct ctl *c, struct dm_key *key)
+{
+    if (!dm_key_parse(c->words[0], key))
+        return ctl_fail(CTL_USAGE, "%s is not a message key (from|to|timeMs|nonce|type)",
+                        c->words[0]);
+    return ctl_store(c);
+}
+
 int cmd_delivery_release(struct ctl *c)
 {
     struct wait w = {0};
     struct dm_key key;
-    if (!dm_key_parse(c->words[0], &key))
-        return ctl_fail(CTL_USAGE, "%s is not a message key (from|to|timeMs|nonce|type)",
-                        c->words[0]);
-    int code = ctl_store(c);
+    int code = key_and_store(c, &key);
     if (code != CTL_OK)
         return code;
     store_delivery_release(c->store, &key, on_delivery_released, &w);
@@ -152,10 +158,7 @@ int cmd_delivery_show(struct ctl *c)
 {
     struct wait w = {0};
     struct dm_key key;
-    if (!dm_key_parse(c->words[0], &key))
-        return ctl_fail(CTL_USAGE, "%s is not a message key (from|to|timeMs|nonce|type)",
-                        c->words[0]);
-    int code = ctl_store(c);
+    int code = key_and_store(c, &key);
     if (code != CTL_OK)
         return code;
     store_delivery_show(c->store, &key, on_delivery_row, &w);
