@@ -5,7 +5,7 @@
  *     \            \_____________^___________^               ^        ^
  *      \              (no time to wait for it, or attempts   |        |
  *       \              that do not ask)                      |        |
- *        \-> adopting (the recipient is served here now) ----|--------|
+ *        \-> adopting (the recipient is served here now) --> recording
  *         \-> recording <- asked: delivered; or no room to call, or nothing left to deliver
  *
  * Calling is delivery_attempt(), which records by itself. Asking never stands in the way: whatever
@@ -43,7 +43,6 @@ struct attempt {
     struct store_route second;
     char reason[64];
     struct store_finish finish;
-    struct store_adopt adopt;
 };
 
 static void go_asking(struct attempt *a);                               /* 1 */
@@ -55,7 +54,7 @@ static void go_on_calling(struct delivery_waiter *w, bool in_time);     /* 4, ha
 static void call(struct attempt *a, bool granted);                      /* 5 */
 static void on_report(void *ctx, const struct delivery_report *report); /* 6 */
 static void adopt(struct attempt *a);
-static void on_adopted(struct store_adopt *s, enum db_status st);
+static void on_adopted(void *ctx, enum adopt_result r);
 static void record(struct attempt *a, enum store_outcome outcome, const char *via,
                    const char *reason);
 static void on_recorded(struct store_finish *f, enum db_status st);
@@ -83,10 +82,10 @@ void attempt_start(struct deliveryd *d, const struct store_due *row, int64_t end
     a->second = row->second;
     if (d->stopping)
         record(a, STORE_ATTEMPT_GIVEN_BACK, "", "stopping");
-    else if (row->served_here)
-        adopt(a);
     else if (!a->blob)
         record(a, STORE_ATTEMPT_FAILED, "", "nothing_left_to_deliver");
+    else if (row->served_here)
+        adopt(a);
     else
         go_asking(a);
 }
@@ -239,31 +238,23 @@ static void on_report(void *ctx, const struct delivery_report *report)
 
 static void adopt(struct attempt *a)
 {
-    a->adopt = (struct store_adopt){.from_login = a->from_login,
-                                    .to_login = a->to_login,
-                                    .outgoing_key = a->outgoing_key,
-                                    .revision_time_ms = a->revision_time_ms,
-                                    .reencrypted_at_ms = a->reencrypted_at_ms,
-                                    .done = on_adopted,
-                                    .ctx = a};
-    store_adopt(a->d->store, &a->adopt);
+    if (!adopt_start(a->d, a->blob, a->blob_len, on_adopted, a))
+        record(a, STORE_ATTEMPT_FAILED, "", "the stored copy is damaged");
 }
 
-static void on_adopted(struct store_adopt *s, enum db_status st)
+/* Mostly the row has turned delivered with that. If not, because his copy was here before the row
+ * was, this success does it. */
+static void on_adopted(void *ctx, enum adopt_result r)
 {
-    struct attempt *a = s->ctx;
-    if (st != DB_OK) {
+    struct attempt *a = ctx;
+    if (r == ADOPT_DONE) {
+        record(a, STORE_ATTEMPT_DELIVERED, a->d->server_login, "");
+    } else if (r == ADOPT_REFUSED) {
+        record(a, STORE_ATTEMPT_GIVEN_BACK, "", "not served here");
+    } else {
         log_warn("row_not_adopted", LOG_S("key", a->outgoing_key));
         over(a);
-        return;
     }
-    log_debug("row_adopted", LOG_S("key", a->outgoing_key), LOG_I("adopted", s->adopted));
-    hints_tell(a->d->hints, a->from_login, &s->from);
-    hints_tell(a->d->hints, a->to_login, &s->to);
-    if (!s->adopted && s->state == DM_STATE_ACCEPTED) /* he has left again */
-        record(a, STORE_ATTEMPT_GIVEN_BACK, "", "not served here");
-    else
-        over(a);
 }
 
 /* --- results that need no call --- */

@@ -65,6 +65,18 @@ void claims_over(struct claims *c, size_t bytes);
  * to its result; ends by claims_over(). */
 void attempt_start(struct deliveryd *d, const struct store_due *row, int64_t ends_ms);
 
+/* --- adopt.c: the recipient is served here now --- */
+
+enum adopt_result {
+    ADOPT_DONE,       /* the recipient has the message */
+    ADOPT_REFUSED,    /* he is not served here any more, or unknown */
+    ADOPT_UNAVAILABLE /* the database could not be reached, or failed */
+};
+typedef void (*adopt_cb)(void *ctx, enum adopt_result r);
+/* Store what a due row carries as the recipient's; `blob` is borrowed until the callback, which is
+ * never made synchronously. False, and no callback, if the stored bytes are damaged. */
+bool adopt_start(struct deliveryd *d, const uint8_t *blob, size_t len, adopt_cb cb, void *ctx);
+
 /* --- replicate.c: items for second servers --- */
 
 /* Like their counterparts above. */

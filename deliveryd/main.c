@@ -188,7 +188,7 @@ static void go_on_stopping(uv_timer_t *t)
         return;
     p->step = RELEASING;
     hints_flush(d->hints);
-    store_release_claims(d->store, released, p);
+    store_release_claims(d->store, d->lease_ms, released, p);
 }
 
 static void cut_calls(uv_timer_t *t)

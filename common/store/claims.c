@@ -17,14 +17,12 @@ static const struct db_stmt CLAIM_DUE = {
 static const struct db_stmt CLAIM_PUSHES = {
     "claim_pushes", "SELECT * FROM claim_pushes($1::text, $2::text, $3::integer, $4::bigint, "
                     "$5::bigint, $6::text[])"};
-static const struct db_stmt ADOPT = {"adopt_delivery",
-                                     "SELECT * FROM adopt_delivery($1::text, $2::text, $3::text, "
-                                     "$4::text, $5::bigint, $6::bigint)"};
 static const struct db_stmt FINISH_PUSHES = {
     "finish_pushes", "SELECT * FROM finish_pushes($1::text, $2::text[], $3::text[], $4::text[], "
                      "$5::bigint[], $6::integer[], $7::bigint[])"};
 static const struct db_stmt NOTIFY_DUE = {"notify_due", "SELECT pg_notify('shine_due', '')"};
-static const struct db_stmt RELEASE = {"release_claims", "SELECT release_claims($1::text)"};
+static const struct db_stmt RELEASE = {"release_claims",
+                                       "SELECT release_claims($1::text, $2::bigint)"};
 
 /* Whoever waits for a claim, with the lease that was asked for: the database's clock begins it when
  * the statement runs. */
@@ -133,31 +131,6 @@ void store_add_schedule(const struct store *s, struct db_params *p)
     db_array_begin(p, DB_INT8_ARRAY, s->n_schedule);
     for (size_t i = 0; i < s->n_schedule; i++)
         db_item_int8(p, s->schedule[i]);
-}
-
-static void on_adopted(void *ctx, const struct db_result *res)
-{
-    struct store_adopt *a = ctx;
-    enum db_status st = store_status(res, &ADOPT);
-    if (st == DB_OK) {
-        a->adopted = db_bool(res, 0, db_col(res, "adopted"));
-        a->state = store_state_of(res, 0, db_col(res, "state"));
-        a->from = store_told_of(res, 0, "from_pts", "from_elsewhere");
-        a->to = store_told_of(res, 0, "to_pts", "to_elsewhere");
-    }
-    a->done(a, st);
-}
-
-void store_adopt(struct store *s, struct store_adopt *a)
-{
-    struct db_params *p = db_params_new();
-    db_add_text(p, s->server_login);
-    db_add_text(p, s->process_id);
-    db_add_text(p, a->from_login);
-    db_add_text(p, a->outgoing_key);
-    db_add_int8(p, a->revision_time_ms);
-    db_add_int8(p, a->reencrypted_at_ms);
-    db_call(s->pool, &ADOPT, p, on_adopted, a);
 }
 
 /* --- pushes --- */
@@ -275,9 +248,10 @@ static void on_released(void *ctx, const struct db_result *res)
     free(w);
 }
 
-void store_release_claims(struct store *s, store_done_cb cb, void *ctx)
+void store_release_claims(struct store *s, int64_t lease_ms, store_done_cb cb, void *ctx)
 {
     struct db_params *p = db_params_new();
     db_add_text(p, s->process_id);
+    db_add_int8(p, lease_ms);
     store_call(s, &RELEASE, p, on_released, (void (*)(void))cb, ctx);
 }

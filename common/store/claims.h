@@ -41,7 +41,7 @@ struct store_due {
     size_t blob_len;
     unsigned n_routes; /* current ones of the recipient, this server left out */
     struct store_route routes[2];
-    bool served_here; /* this server serves the recipient now: store_adopt() delivers the row */
+    bool served_here; /* this server serves the recipient now: what is carried becomes his copy */
     struct store_route second; /* the author's second server, whom to ask first; login "" = none */
 };
 typedef void (*store_due_cb)(void *ctx, enum db_status st, const struct store_due *rows, size_t n,
@@ -49,21 +49,6 @@ typedef void (*store_due_cb)(void *ctx, enum db_status st, const struct store_du
 /* The order is that in which they became due. Rows that ten leases in a row ran out on are set
  * aside: such a row comes alone, at most once in ten minutes and after all others. */
 void store_claim_due(struct store *s, const struct store_claim *c, store_due_cb cb, void *ctx);
-
-/* The recipient is served here now: the courier copy becomes his copy as if newly stored, the row
- * delivered. Grouped. Nothing happens to a row that is final, gone, or of another revision. */
-struct store_adopt {
-    struct db_batch_item item;
-    const char *from_login, *to_login, *outgoing_key;
-    int64_t revision_time_ms, reencrypted_at_ms;
-    void (*done)(struct store_adopt *a, enum db_status st);
-    void *ctx;
-
-    bool adopted;
-    enum dm_state state;        /* as it stands now; NONE if the row is gone */
-    struct store_told from, to; /* state event of the author, message event of the recipient */
-};
-void store_adopt(struct store *s, struct store_adopt *a);
 
 /* The schedule of all results recorded from now on: `n` offsets from acceptance in ms, 1..16,
  * ascending from 0; without it the default. */
@@ -114,9 +99,9 @@ void store_finish_push(struct store *s, struct store_push_result *r);
  * transaction. A hint: its tick finds what was not told. Fire and forget. */
 void store_notify_due(struct store *s);
 
-/* Give back, due at once, what this process holds of delivery rows and outbox items and has not
- * begun; for an orderly stop. Keys as claimed; versions that no longer fit are left alone. */
+/* Give back, due at once, all delivery rows and outbox items that this process holds; for an
+ * orderly stop, when nothing is under way. `lease_ms`: the longest lease it has asked for. */
 typedef void (*store_done_cb)(void *ctx, enum db_status st);
-void store_release_claims(struct store *s, store_done_cb cb, void *ctx);
+void store_release_claims(struct store *s, int64_t lease_ms, store_done_cb cb, void *ctx);
 
 #endif

@@ -3,9 +3,8 @@
 -- Claims take no head and wait for nobody: what is locked is somebody's work already. A row that ten
 -- leases in a row ran out on is set aside: it may be what kills its worker, so it comes alone.
 
--- Due rows by the time they became due. p_skip: peers (route_hint) whose rows stay. `more` and
--- `next_due` are the same in all rows; a claim that got nothing has one row without a login.
--- p_schedule NULL = the default one.
+-- Due rows by the time they became due. p_skip: peers (route_hint) whose rows stay. The
+-- last row has no login: it says whether there are more, and when the next one is due. p_schedule NULL = the default one.
 CREATE OR REPLACE FUNCTION claim_due(p_me text, p_process text, p_max integer, p_bytes bigint,
     p_lease bigint, p_skip text[], p_schedule bigint[] DEFAULT NULL)
 RETURNS TABLE (from_login text, to_login text, outgoing_key text, incoming_key text,
@@ -26,41 +25,51 @@ DECLARE
     v_schedule bigint[] := coalesce(p_schedule, delivery_schedule());
     v_peers text[];
     v_from text[]; v_key text[]; v_due bigint[];
-    v_taken integer := 0; v_found integer; v_next bigint;
+    v_taken integer := 0; v_found integer := 0; v_part integer; v_full boolean := false;
+    v_next bigint; v_later bigint;
 BEGIN
     IF cardinality(p_skip) > 0 THEN
-        -- The peers that rows wait for, each found from the one before; then the rows of each.
+        -- The peers that rows wait for, each found from the one before, with the first row of each.
         WITH RECURSIVE peers AS (
-            (SELECT d.route_hint FROM dm_delivery_state d WHERE d.state = 'accepted'
-             ORDER BY d.route_hint LIMIT 1)
+            (SELECT d.route_hint, GREATEST(d.next_attempt_at_ms, d.lease_until_ms) AS due
+             FROM dm_delivery_state d WHERE d.state = 'accepted' AND d.claims < 10
+             ORDER BY d.route_hint, GREATEST(d.next_attempt_at_ms, d.lease_until_ms) LIMIT 1)
             UNION ALL
-            SELECT (SELECT d.route_hint FROM dm_delivery_state d
-                    WHERE d.state = 'accepted' AND d.route_hint > p.route_hint
-                    ORDER BY d.route_hint LIMIT 1)
-            FROM peers p WHERE p.route_hint IS NOT NULL)
-        SELECT coalesce(array_agg(p.route_hint), '{}') INTO v_peers
-        FROM peers p WHERE p.route_hint IS NOT NULL AND NOT p.route_hint = ANY (p_skip);
-        SELECT array_agg(x.from_login), array_agg(x.outgoing_key), array_agg(x.due)
-        INTO v_from, v_key, v_due
-        FROM (
-            SELECT d.from_login, d.outgoing_key, d.due
-            FROM unnest(v_peers) p CROSS JOIN LATERAL (
+            SELECT n.route_hint, n.due FROM peers p CROSS JOIN LATERAL (
+                SELECT d.route_hint, GREATEST(d.next_attempt_at_ms, d.lease_until_ms) AS due
+                FROM dm_delivery_state d
+                WHERE d.state = 'accepted' AND d.claims < 10 AND d.route_hint > p.route_hint
+                ORDER BY d.route_hint, GREATEST(d.next_attempt_at_ms, d.lease_until_ms) LIMIT 1) n)
+        SELECT coalesce(array_agg(p.route_hint ORDER BY p.due) FILTER (WHERE p.due <= v_now), '{}'),
+               min(p.due) FILTER (WHERE p.due > v_now)
+        INTO v_peers, v_next
+        FROM peers p WHERE NOT p.route_hint = ANY (p_skip);
+        -- An equal part of what is left for each, whoever waits longest first. Only what is taken is
+        -- locked: to lock a batch of every peer and then choose would write to thousands of rows.
+        FOR i IN 1 .. cardinality(v_peers) LOOP
+            v_part := ceil((p_max - v_found)::numeric / (cardinality(v_peers) - i + 1));
+            SELECT v_from || array_agg(x.from_login), v_key || array_agg(x.outgoing_key),
+                   v_due || array_agg(x.due), v_found + count(*), v_full OR count(*) = v_part
+            INTO v_from, v_key, v_due, v_found, v_full
+            FROM (
                 SELECT d.from_login, d.outgoing_key,
                        GREATEST(d.next_attempt_at_ms, d.lease_until_ms) AS due
                 FROM dm_delivery_state d
                 -- As a range and in this order it can come from the index by peer only.
-                WHERE d.state = 'accepted' AND d.route_hint >= p AND d.route_hint <= p
-                  AND d.claims < 10
+                WHERE d.state = 'accepted' AND d.route_hint >= v_peers[i]
+                  AND d.route_hint <= v_peers[i] AND d.claims < 10
                   AND GREATEST(d.next_attempt_at_ms, d.lease_until_ms) <= v_now
                 ORDER BY d.route_hint, GREATEST(d.next_attempt_at_ms, d.lease_until_ms)
-                LIMIT p_max FOR NO KEY UPDATE SKIP LOCKED) d
-            ORDER BY d.due LIMIT p_max) x;
+                LIMIT v_part FOR NO KEY UPDATE SKIP LOCKED) x;
+            EXIT WHEN v_found >= p_max;
+        END LOOP;
+        SELECT array_agg(v_from[i] ORDER BY v_due[i], i), array_agg(v_key[i] ORDER BY v_due[i], i)
+        INTO v_from, v_key FROM generate_series(1, v_found) i;
     ELSE
-        SELECT array_agg(x.from_login), array_agg(x.outgoing_key), array_agg(x.due)
-        INTO v_from, v_key, v_due
+        SELECT array_agg(x.from_login), array_agg(x.outgoing_key), count(*) = p_max
+        INTO v_from, v_key, v_full
         FROM (
-            SELECT d.from_login, d.outgoing_key,
-                   GREATEST(d.next_attempt_at_ms, d.lease_until_ms) AS due
+            SELECT d.from_login, d.outgoing_key
             FROM dm_delivery_state d
             WHERE d.state = 'accepted' AND d.claims < 10
               AND GREATEST(d.next_attempt_at_ms, d.lease_until_ms) <= v_now
@@ -69,7 +78,7 @@ BEGIN
     END IF;
     -- One that was set aside, if there is nothing else, once in ten minutes.
     IF v_key IS NULL THEN
-        SELECT ARRAY[x.from_login], ARRAY[x.outgoing_key], ARRAY[v_now] INTO v_from, v_key, v_due
+        SELECT ARRAY[x.from_login], ARRAY[x.outgoing_key] INTO v_from, v_key
         FROM (
             SELECT d.from_login, d.outgoing_key FROM dm_delivery_state d
             WHERE d.state = 'accepted' AND d.claims >= 10 AND NOT d.route_hint = ANY (p_skip)
@@ -124,108 +133,28 @@ BEGIN
         ORDER BY g.i
     LOOP
         v_taken := v_taken + 1;
-        IF v_taken = 1 THEN
-            more := v_found = p_max;
-            next_due := -1;
-        END IF;
         RETURN NEXT;
     END LOOP;
 
     -- Until the next one that nobody holds; nothing of peers that are left out.
     IF cardinality(p_skip) > 0 THEN
-        SELECT min(d.due) INTO v_next FROM unnest(v_peers) p CROSS JOIN LATERAL (
+        SELECT min(d.due) INTO v_later FROM unnest(v_peers) p CROSS JOIN LATERAL (
             SELECT GREATEST(d.next_attempt_at_ms, d.lease_until_ms) AS due FROM dm_delivery_state d
             WHERE d.state = 'accepted' AND d.route_hint >= p AND d.route_hint <= p
               AND d.claims < 10
             ORDER BY d.route_hint, GREATEST(d.next_attempt_at_ms, d.lease_until_ms) LIMIT 1) d;
+        v_next := LEAST(v_next, v_later);
     ELSE
         SELECT GREATEST(d.next_attempt_at_ms, d.lease_until_ms) INTO v_next
         FROM dm_delivery_state d WHERE d.state = 'accepted' AND d.claims < 10
         ORDER BY GREATEST(d.next_attempt_at_ms, d.lease_until_ms) LIMIT 1;
     END IF;
     from_login := NULL;
-    more := v_found = p_max OR v_taken < v_found;
+    more := v_full OR v_taken < v_found;
     next_due := CASE WHEN v_next IS NULL THEN -1 ELSE GREATEST(v_next - v_now, 0) END;
     RETURN NEXT;
 END $$;
 COMMENT ON FUNCTION claim_due(text, text, integer, bigint, bigint, text[], bigint[]) IS 'Lease delivery rows that are due; the last row, without a login, says when the next is.';
-
--- Eight bytes of a container as a number.
-CREATE OR REPLACE FUNCTION container_int8(p_blob bytea, p_at integer) RETURNS bigint
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT ('x' || encode(substr(p_blob, p_at + 1, 8), 'hex'))::bit(64)::bigint
-$$;
-COMMENT ON FUNCTION container_int8(bytea, integer) IS 'A field of 8 bytes of a signed container; internal.';
-CREATE OR REPLACE FUNCTION container_int4(p_blob bytea, p_at integer) RETURNS bigint
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT ('x00000000' || encode(substr(p_blob, p_at + 1, 4), 'hex'))::bit(64)::bigint
-$$;
-COMMENT ON FUNCTION container_int4(bytea, integer) IS 'A field of 4 bytes of a signed container; internal.';
-
--- The recipient of a waiting row is served here now: what is carried is stored again, and so becomes
--- his copy as if newly come, with its event and outbox row, and the row delivered. `adopted` false:
--- nothing was done; `state` as it stands now, NULL if the row is gone.
-CREATE OR REPLACE FUNCTION adopt_delivery(p_me text, p_process text, p_from text, p_key text,
-    p_rev bigint, p_reenc bigint)
-RETURNS TABLE (adopted boolean, state text, from_pts bigint, from_elsewhere boolean, to_pts bigint,
-    to_elsewhere boolean)
-LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan
-SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
-SET enable_memoize = off SET enable_material = off
-AS $$
-#variable_conflict use_column
-DECLARE
-    d dm_delivery_state;
-    m signed_messages;
-    v_body integer;
-BEGIN
-    adopted := false;
-    from_pts := 0; to_pts := 0; from_elsewhere := false; to_elsewhere := false;
-    SELECT * INTO d FROM dm_delivery_state x WHERE x.from_login = p_from AND x.outgoing_key = p_key;
-    PERFORM lock_heads(p_me, ARRAY[d.from_login, d.to_login]);
-    SELECT * INTO d FROM dm_delivery_state x WHERE x.from_login = p_from AND x.outgoing_key = p_key
-    FOR NO KEY UPDATE;
-    SELECT * INTO m FROM signed_messages x
-    WHERE x.owner_login IN (d.to_login, d.from_login) AND x.message_key = d.incoming_key LIMIT 1;
-    IF d.state = 'accepted' AND (d.revision_time_ms, d.reencrypted_at_ms) = (p_rev, p_reenc)
-       AND m.blob IS NOT NULL AND EXISTS (
-            SELECT FROM user_access_servers_current a
-            WHERE a.login = d.to_login AND a.server_login = p_me)
-    THEN
-        IF m.message_type IN (1, 3) THEN
-            SELECT r.from_pts, r.from_elsewhere, r.to_pts, r.to_elsewhere
-            INTO from_pts, from_elsewhere, to_pts, to_elsewhere
-            FROM apply_incoming(p_me, p_process, ARRAY[m.from_login::text], ARRAY[m.to_login::text],
-                ARRAY[m.base_key::text], ARRAY[m.message_type::integer], ARRAY[m.time_ms],
-                ARRAY[m.nonce], ARRAY[m.revision_time_ms], ARRAY[m.reencrypted_at_ms],
-                ARRAY[m.digest], ARRAY[m.blob], ARRAY[NULL::text],
-                CASE m.message_type WHEN 3 THEN ARRAY[m.ref_time_ms] ELSE '{}' END,
-                CASE m.message_type WHEN 3 THEN ARRAY[m.ref_nonce] ELSE '{}' END,
-                -- The body of a receipt ends with its read time, before the signature.
-                CASE m.message_type WHEN 3
-                    THEN ARRAY[container_int8(m.blob, octet_length(m.blob) - 72)] ELSE '{}' END) r;
-        ELSE
-            v_body := octet_length(m.blob) - 64 - CASE m.message_type WHEN 5 THEN 14 ELSE 9 END;
-            SELECT r.from_pts, r.from_elsewhere, r.to_pts, r.to_elsewhere
-            INTO from_pts, from_elsewhere, to_pts, to_elsewhere
-            FROM apply_tombstones(p_me, p_process, ARRAY[m.from_login::text],
-                ARRAY[m.to_login::text], ARRAY[m.base_key::text], ARRAY[m.message_type::integer],
-                ARRAY[m.time_ms], ARRAY[m.nonce], ARRAY[m.digest], ARRAY[m.blob],
-                ARRAY[m.message_type = 5 AND get_byte(m.blob, v_body + 1) = 1],
-                ARRAY[CASE m.message_type WHEN 5 THEN container_int8(m.blob, v_body + 2) END],
-                ARRAY[CASE m.message_type WHEN 5 THEN container_int4(m.blob, v_body + 10) END],
-                ARRAY[CASE m.message_type WHEN 7 THEN container_int8(m.blob, v_body + 1) END],
-                ARRAY[true], ARRAY[NULL::text], ARRAY[86400000::bigint], ARRAY[NULL::text]) r;
-        END IF;
-        adopted := true;
-    END IF;
-    SELECT x.state INTO state FROM dm_delivery_state x
-    WHERE x.from_login = p_from AND x.outgoing_key = p_key;
-    adopted := adopted AND state IS DISTINCT FROM 'accepted';
-    RETURN NEXT;
-END $$;
-COMMENT ON FUNCTION adopt_delivery(text, text, text, text, bigint, bigint) IS 'Deliver a waiting row to a recipient who is served here now.';
 
 -- Outbox items whose push is due. p_skip: second servers that are at their bound. A pair gives its
 -- incoming copy first. The last row, without an owner, is as in claim_due().
@@ -348,9 +277,9 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION finish_pushes(text, text[], text[], text[], bigint[], integer[], bigint[]) IS 'Record the results of pushes, one row per item.';
 
--- Give back what a process holds, due at once. Its leases end in the future, so a range of the due
--- indexes has them.
-CREATE OR REPLACE FUNCTION release_claims(p_process text) RETURNS void LANGUAGE plpgsql
+-- Give back what a process holds, due at once. p_lease: how long its leases are at most. They end
+-- between now and then, so a range of the due indexes has them.
+CREATE OR REPLACE FUNCTION release_claims(p_process text, p_lease bigint) RETURNS void LANGUAGE plpgsql
 SET enable_seqscan = off
 AS $$
 DECLARE
@@ -361,18 +290,18 @@ BEGIN
         updated_at_ms = v_now
     FROM (SELECT from_login, outgoing_key FROM dm_delivery_state
           WHERE state = 'accepted' AND lease_owner = p_process
-            AND GREATEST(next_attempt_at_ms, lease_until_ms) BETWEEN v_now AND v_now + 3600000
+            AND GREATEST(next_attempt_at_ms, lease_until_ms) BETWEEN v_now AND v_now + p_lease
           ORDER BY from_login, outgoing_key FOR NO KEY UPDATE) x
     WHERE d.from_login = x.from_login AND d.outgoing_key = x.outgoing_key;
     UPDATE dm_sync_outbox o SET lease_owner = NULL, lease_until_ms = NULL,
         row_version = o.row_version + 1
     FROM (SELECT owner_login, primary_message_key FROM dm_sync_outbox
           WHERE push_due_at_ms IS NOT NULL AND lease_owner = p_process
-            AND GREATEST(push_due_at_ms, lease_until_ms) BETWEEN v_now AND v_now + 3600000
+            AND GREATEST(push_due_at_ms, lease_until_ms) BETWEEN v_now AND v_now + p_lease
           ORDER BY owner_login, primary_message_key FOR NO KEY UPDATE) x
     WHERE o.owner_login = x.owner_login AND o.primary_message_key = x.primary_message_key;
 END $$;
-COMMENT ON FUNCTION release_claims(text) IS 'Give back all that a process holds of delivery rows and outbox items.';
+COMMENT ON FUNCTION release_claims(text, bigint) IS 'Give back all that a process holds of delivery rows and outbox items.';
 
 -- An operator has looked at a row that was set aside: it is due at once, like any other. NULL = no such
 -- row, false = it was not set aside, and nothing was changed. A row that somebody works on stays his.

@@ -110,10 +110,15 @@ BEGIN
         FROM generate_series(1, v_n) i
         WHERE v_act[i] > 0 AND d.from_login = p_from[i] AND d.outgoing_key = p_key[i];
         -- The first attempt is over: the author's second server may have the pair now.
+        -- Locked in key order: results of pushes take no head, and want the same rows when an edit came
+        -- while its older bytes were being pushed.
         UPDATE dm_sync_outbox o SET push_due_at_ms = v_now, row_version = o.row_version + 1
-        FROM generate_series(1, v_n) i
-        WHERE v_act[i] IN (1, 2, 4) AND o.owner_login = p_from[i]
-          AND o.primary_message_key = p_key[i] AND o.push_due_at_ms > v_now AND o.push_tries = 0;
+        FROM (SELECT o.owner_login, o.primary_message_key
+              FROM generate_series(1, v_n) i
+              JOIN dm_sync_outbox o ON o.owner_login = p_from[i] AND o.primary_message_key = p_key[i]
+              WHERE v_act[i] IN (1, 2, 4) AND o.push_due_at_ms > v_now AND o.push_tries = 0
+              ORDER BY o.owner_login, o.primary_message_key FOR NO KEY UPDATE OF o) x
+        WHERE o.owner_login = x.owner_login AND o.primary_message_key = x.primary_message_key;
     END IF;
     v_pts := append_events(v_now, v_owner, array_fill(2::smallint, ARRAY[v_n]), p_key);
     v_live := live_processes(v_now);

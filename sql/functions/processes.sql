@@ -26,20 +26,12 @@ RETURNS void LANGUAGE sql AS $$
 $$;
 COMMENT ON FUNCTION touch_process(text, text, text, bigint) IS 'Sign of life; records the process again if its row has vanished.';
 
--- Leases of this process end between now and 60 s from now, so a range of the due index has them.
 CREATE OR REPLACE FUNCTION unregister_process(p_process text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint := now_ms();
 BEGIN
-    UPDATE dm_delivery_state d SET lease_owner = NULL, lease_until_ms = NULL, claims = 0,
-        next_attempt_at_ms = LEAST(d.next_attempt_at_ms, v_now), row_version = d.row_version + 1,
-        updated_at_ms = v_now
-    FROM (SELECT from_login, outgoing_key FROM dm_delivery_state
-          WHERE state = 'accepted' AND lease_owner = p_process
-            AND GREATEST(next_attempt_at_ms, lease_until_ms) BETWEEN v_now AND v_now + 60000
-          ORDER BY from_login, outgoing_key FOR NO KEY UPDATE) x
-    WHERE d.from_login = x.from_login AND d.outgoing_key = x.outgoing_key
-      AND d.lease_owner = p_process;
+    -- First attempts; a deliveryd, whose leases may be longer, has given back before.
+    PERFORM release_claims(p_process, 60000);
     UPDATE active_sessions SET connected_to = NULL, seen_at_ms = v_now
     WHERE session_id IN (SELECT session_id FROM active_sessions WHERE connected_to = p_process
                          ORDER BY session_id FOR NO KEY UPDATE);

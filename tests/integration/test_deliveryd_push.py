@@ -121,22 +121,32 @@ async def test_a_message_waits_for_a_stopped_server(world, left, net):
 
 
 async def test_a_recipient_who_comes_to_be_served_here(left, net):
-    """The copy that waited becomes his, with its event, and the sender hears of it."""
+    """What waited becomes his, with its event, and the sender hears of it: a text, and a deletion
+    of another one."""
     scene = Scene(left, net)
     async with scene.server("gamma") as gamma:
         await scene.people(gamma)
         at_alice = await net.session(scene.alice)
         key = await scene.send("for whoever comes")
+        doomed = await scene.send("doomed")
+        buried = (await at_alice.delete_message({"messageKey": doomed}))["outgoingKey"]
+        await attempted(left, buried, 2)
         access = ["--access", f"{left.login}={left.url}"]
         left.shinectl("user", "set-servers", scene.bob.login, *access)
         left.rows("NOTIFY shine_due")
         row = await became(left, key, "delivered")
-        assert row["delivered_via"] == "left" and scene.calls("gamma") == [1]
+        assert row["delivered_via"] == "left" and scene.calls("gamma") == [2]
+        row = await became(left, buried, "delivered")
+        assert row["delivered_via"] == "left"
+        query = "SELECT count(*) FROM message_tombstones WHERE owner_login = %s"
+        assert left.value(query, [scene.bob.login]) == 1
         event = await at_alice.wait_event("DmDeliveryStateChanged")
         assert event["deliveryState"] == "delivered"
         at_bob = await net.session(scene.bob, left)
         page = await at_bob.call("GetDirectMessages", {"withLogin": scene.alice.login})
         assert [text_of(x) for x in page["items"]] == ["for whoever comes"]
+        query = "SELECT array_agg(right(message_key, 1) ORDER BY pts) FROM user_events WHERE owner_login = %s"
+        assert sorted(left.value(query, [scene.bob.login])) == ["1", "5"]
 
 
 # ---- pushes that fail ----

@@ -1,6 +1,6 @@
 -- Claims: what is taken, in which order, and what it costs whatever else is stored.
 \ir support.psql
-SELECT plan(25);
+SELECT plan(29);
 SELECT make_users();
 
 CREATE FUNCTION buffers(q text) RETURNS bigint LANGUAGE plpgsql AS $$
@@ -55,7 +55,7 @@ UPDATE dm_delivery_state SET claims = 10, lease_until_ms = now_ms() - 600001 WHE
 SELECT rows_due(51, 51, 10000, 'x');
 SELECT is(claimed(10), '51', 'others go first');
 SELECT is(claimed(10), '43', 'then it comes alone, once in ten minutes');
-SELECT release_claims('p1');
+SELECT release_claims('p1', 60000);
 SELECT is((SELECT count(*) FROM dm_delivery_state WHERE lease_owner = 'p1' AND lease_until_ms > now_ms()), 0::bigint, 'given back');
 SELECT is((SELECT claims FROM dm_delivery_state WHERE outgoing_key LIKE '%|43|9|2'), 0::smallint, 'which ends the count');
 
@@ -71,4 +71,15 @@ SELECT claimed(1, '{dead}');
 SELECT cmp_ok(buffers($$SELECT claimed(1, '{dead}')$$), '<', 200::bigint, 'one row past a dead peer with 20,000 due rows');
 SELECT cmp_ok(buffers($$SELECT claimed(1)$$), '<', 200::bigint, 'one row among failed, leased and future ones');
 SELECT is(claimed(100, '{dead}'), '63,64,65,66,67,68,69,70', 'and they are the right ones');
+
+-- Past a peer at its bound, with others that have more due than is wanted: parts for all, and no row is touched that is not taken.
+UPDATE dm_delivery_state SET state = 'delivered', next_attempt_at_ms = NULL, lease_owner = NULL, lease_until_ms = NULL WHERE state = 'accepted';
+SELECT rows_due(1000 * p + 300001, 1000 * p + 300100, 309000 + 999 * p, 'q' || p) FROM generate_series(0, 9) p;
+SELECT rows_due(320001, 320002, 329500, 'few');
+SELECT results_eq($$SELECT left(split_part(outgoing_key, '|', 3), 3), count(*)::int FROM claim_due('home', 'p7', 20, 1000000, 45000, '{q0}') WHERE from_login IS NOT NULL GROUP BY 1 ORDER BY 1$$,
+    $$VALUES ('301', 2), ('302', 2), ('303', 2), ('304', 2), ('305', 2), ('306', 2), ('307', 2), ('308', 2), ('309', 2), ('320', 2)$$, 'a part of the batch for each peer');
+SELECT is((SELECT count(*) FROM dm_delivery_state WHERE xmax <> 0 AND state = 'accepted' AND lease_owner IS NULL), 0::bigint, 'what is not taken is not locked');
+SELECT ok((SELECT more FROM claim_due('home', 'p7', 20, 1000000, 45000, '{q0}') WHERE from_login IS NULL), 'there is more');
+SELECT is((SELECT string_agg(split_part(outgoing_key, '|', 3), ',' ORDER BY o) FROM claim_due('home', 'p7', 3, 1000000, 45000, '{q0,q2,q3,q4,q5,q6,q7,q8}') WITH ORDINALITY AS x(from_login, to_login, outgoing_key, incoming_key, r1, r2, v, attempt, ago, claims, t, blob, a1, b1, a2, b2, here, s, su, more, next, o)
+           WHERE from_login IS NOT NULL), '301006,301007,309005', 'by the time they became due, the odd one to who waits longest');
 SELECT * FROM finish();
